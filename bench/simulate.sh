@@ -7,6 +7,7 @@
 #   replication   a primary and its replicas (the default)
 #   clusters      clusters of nine whole nodes; slots move key by key
 #   moves         such clusters; slots move by MIGRATESLOTS
+#   pairs         clusters of five shards; both parties of a move fail at its end
 #   machines      the state machines of the bus alone, in clusters of 3 to 12 nodes
 # The options:
 #   --processes N     processes at the same time; as many as cores without it
@@ -30,7 +31,7 @@ run_some() {
   case $kind in
   replication) output=$("$program" "$first" "$each" 2>&1 || true) ;;
   clusters) output=$("$program" cluster "$first" "$each" 2>&1 || true) ;;
-  moves) output=$("$program" moves "$first" "$each" 2>&1 || true) ;;
+  moves | pairs) output=$("$program" "$kind" "$first" "$each" 2>&1 || true) ;;
   machines)
     output=$(WORLD_SEED=$first WORLD_SEEDS=$each "$program" --ignored --exact tests::elections::many_worlds_are_sound 2>&1 || true)
     ;;
@@ -97,6 +98,6 @@ awk -v first="$first" -v end=$((first + count)) -v kind="$kind" '
   $1 != "failed" || $2 < first || $2 >= end || $2 in seen { next }
   { seen[$2] = 1 }
   kind == "machines" { printf "WORLD_SEED=%s WORLD_SEEDS=1 cargo test -p penstock-cluster --lib -- --ignored many_worlds_are_sound\n", $2; next }
-  { printf "cargo run --profile simulation -p penstock-simulator --%s %s\n", kind == "clusters" ? " cluster" : kind == "moves" ? " moves" : "", $2 }
+  { printf "cargo run --profile simulation -p penstock-simulator --%s %s\n", kind == "clusters" ? " cluster" : kind == "replication" ? "" : " " kind, $2 }
 ' "$progress"
 exit 1

@@ -1,4 +1,4 @@
-//! Runs histories: `penstock-simulator [cluster|moves] <first seed> <count> [<mutation>]`. Reports a failing history with the seed that repeats it.
+//! Runs histories: `penstock-simulator [cluster|moves|pairs] <first seed> <count> [<mutation>]`. Reports a failing history with the seed that repeats it.
 
 #![forbid(unsafe_code)]
 
@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use penstock_simulator::nodes::{self, Mutation, NodesFigures, SlotMoves};
 use penstock_simulator::world::{HistoryFigures, run_history};
 
-const USAGE: &str = "usage: penstock-simulator [cluster|moves] <first seed> [<count>] [<mutation>]";
+const USAGE: &str = "usage: penstock-simulator [cluster|moves|pairs] <first seed> [<count>] [<mutation>]";
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let moves = match words.first().map(String::as_str) {
         Some("cluster") => Some(SlotMoves::ByKey),
         Some("moves") => Some(SlotMoves::Whole),
+        Some("pairs") => Some(SlotMoves::InPairs),
         _ => None,
     };
     let mut numbers = words.iter().filter_map(|word| word.parse::<u64>().ok());

@@ -15,6 +15,8 @@
 //! - S6: no node follows itself through a chain of primaries.
 //! - L1: all nodes agree after the last fault. L2: every slot is served. L3: no temporary state is left.
 //!
+//! In clusters of five shards with two nodes each, both parties of a move are killed together, right after the target's new epoch.
+//!
 //! One rule can be left out ([`Mutation`]). A world must break a promise then.
 
 pub mod bus;

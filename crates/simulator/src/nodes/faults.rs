@@ -6,7 +6,7 @@ use engine::slots::jobs::JobState;
 
 use super::node::{NodeFaults, SimNode};
 use super::operator::Move;
-use super::world::{Actor, NodesWorld, PROCESSES, TIMEOUT_US};
+use super::world::{Actor, NodesWorld, TIMEOUT_US};
 
 /// Longest duration of a fault, in microseconds.
 const FAULT_US: usize = 3_000_000;
@@ -25,6 +25,13 @@ const STRIKE_ODDS_AT_MOVE: usize = 40;
 const SLOTS_MAX: usize = 2000;
 /// The shortest time between two moves of whole slots, in microseconds.
 const NEXT_MOVE_US: u64 = 200_000;
+/// If both parties of a move fail: the odds, the odds of other faults, the time after the target's claim, the time between the two failures, and the shortest duration, in
+/// microseconds. Replicas win in this time.
+const PAIR_ODDS: usize = 2;
+const PAIR_OTHER_ODDS: usize = 5;
+const PAIR_STRIKE_US: usize = 6_000;
+const PAIR_US: usize = 4_000;
+const PAIR_DOWN_US: u64 = 2 * TIMEOUT_US;
 /// Longest jump of a clock, in microseconds.
 const JUMP_US: i64 = 10_000_000;
 
@@ -35,7 +42,11 @@ impl NodesWorld {
             return;
         }
         self.later(900_000, Actor::Nemesis);
-        let at = self.random.below(PROCESSES);
+        // Other faults take the majority from the winners.
+        if self.strikes_pairs && self.random.below(PAIR_OTHER_ODDS) > 0 {
+            return;
+        }
+        let at = self.any_process();
         match self.random.below(14) {
             0 | 1 => self.kill_for_a_while(at),
             2 | 3 => {
@@ -67,7 +78,7 @@ impl NodesWorld {
 
     /// The processes that serve slots.
     fn serving(&self) -> Vec<usize> {
-        (0..PROCESSES).filter(|at| self.seats[*at].node.as_ref().is_some_and(SimNode::serves)).collect()
+        (0..self.seats.len()).filter(|at| self.seats[*at].node.as_ref().is_some_and(SimNode::serves)).collect()
     }
 
     /// A primary with slots. It need not serve: a cluster with a slot that nobody has is down.
@@ -76,7 +87,7 @@ impl NodesWorld {
             let node = self.seats[*at].node.as_ref();
             node.is_some_and(|node| node.bus.machine().table().myself().is_voting())
         };
-        (0..PROCESSES).find(is_voting)
+        (0..self.seats.len()).find(is_voting)
     }
 
     fn kill_for_a_while(&mut self, at: usize) {
@@ -90,6 +101,46 @@ impl NodesWorld {
         if !self.is_peaceful {
             self.kill_for_a_while(at);
         }
+    }
+
+    /// Kills both parties of a move now and then, before the target has told other nodes of its claim.
+    pub(super) fn strike_pair(&mut self, target: usize) {
+        let others = self.others_in_moves(target);
+        let all_run = self.seats.iter().all(|seat| seat.node.is_some());
+        if self.is_peaceful || !all_run || others.is_empty() || self.random.below(PAIR_ODDS) > 0 {
+            return;
+        }
+        let first_us = self.random.below(PAIR_STRIKE_US);
+        for at in others.into_iter().chain([target]) {
+            let at_us = self.now_us + (first_us + self.random.below(PAIR_US)) as u64;
+            self.push(at_us, Actor::Fall(at));
+        }
+    }
+
+    /// Kills a process for so long that a replica takes its place.
+    pub(super) fn fall(&mut self, at: usize) {
+        if self.is_peaceful || self.seats[at].node.is_none() {
+            return;
+        }
+        let with_power = self.random.below(2) == 0;
+        self.kill(at, with_power);
+        let until_us = self.now_us + PAIR_DOWN_US + self.random.below(FAULT_US) as u64;
+        self.push(until_us, Actor::Restart(at));
+    }
+
+    /// The other parties of the moves of a process.
+    fn others_in_moves(&self, at: usize) -> Vec<usize> {
+        if !self.moves_whole {
+            let parties = self.operator.parties().filter(|parties| parties.contains(&at));
+            return parties.into_iter().flatten().filter(|party| *party != at).collect();
+        }
+        let Some(node) = &self.seats[at].node else { return Vec::new() };
+        let jobs = node.process.engine().slots.jobs.under_way();
+        let names = jobs.iter().filter_map(|job| job.nodes.as_ref()).flat_map(|nodes| [&nodes.source, &nodes.target]);
+        let names: Vec<&String> = names.collect();
+        let is_party = |id: &str| names.iter().any(|name| *name == id);
+        let parties = self.machines().filter(|(_, machine)| is_party(machine.table().myself().id.as_str()));
+        parties.map(|(party, _)| party).filter(|party| *party != at).collect()
     }
 
     /// Kills one of the parties of a move now and then.
@@ -111,7 +162,7 @@ impl NodesWorld {
     }
 
     fn cut_off(&mut self, at: usize, both_ways: bool) {
-        for other in (0..PROCESSES).filter(|other| *other != at) {
+        for other in (0..self.seats.len()).filter(|other| *other != at) {
             self.block_way(at, other);
             if both_ways {
                 self.block_way(other, at);
@@ -125,8 +176,8 @@ impl NodesWorld {
 
     fn split(&mut self) {
         let sides = self.random.next();
-        for from in 0..PROCESSES {
-            for to in (0..PROCESSES).filter(|to| sides >> from & 1 != sides >> *to & 1) {
+        for from in 0..self.seats.len() {
+            for to in (0..self.seats.len()).filter(|to| sides >> from & 1 != sides >> *to & 1) {
                 self.block_way(from, to);
             }
         }
@@ -141,14 +192,14 @@ impl NodesWorld {
     }
 
     fn note_faults(&mut self, members: u64) {
-        for at in (0..PROCESSES).filter(|at| members >> at & 1 == 1) {
+        for at in (0..self.seats.len()).filter(|at| members >> at & 1 == 1) {
             self.promises.note_fault(at, self.now_us, true);
         }
     }
 
     /// Notes a fault of all processes at this moment.
     pub(super) fn excuse_all(&mut self) {
-        (0..PROCESSES).for_each(|at| self.promises.note_fault(at, self.now_us, false));
+        (0..self.seats.len()).for_each(|at| self.promises.note_fault(at, self.now_us, false));
     }
 
     fn change_faults(&mut self, at: usize, what: &str, change: impl FnOnce(&mut NodeFaults)) {
@@ -187,7 +238,7 @@ impl NodesWorld {
 
     /// Ends the faults of a process.
     pub(super) fn mend(&mut self, at: usize) {
-        for other in 0..PROCESSES {
+        for other in 0..self.seats.len() {
             for (from, to) in [(at, other), (other, at)] {
                 self.network.block_way(from, to, false);
                 self.bus_network.block_way(from, to, false);
@@ -203,7 +254,7 @@ impl NodesWorld {
 
     /// Notes the end of the faults of all processes without any.
     pub(super) fn end_faults(&mut self) {
-        for at in (0..PROCESSES).filter(|at| self.is_mended(*at)).collect::<Vec<_>>() {
+        for at in (0..self.seats.len()).filter(|at| self.is_mended(*at)).collect::<Vec<_>>() {
             self.promises.end_faults(at, self.now_us);
         }
     }
@@ -211,7 +262,7 @@ impl NodesWorld {
     fn is_mended(&self, at: usize) -> bool {
         let passes = |other: usize| self.bus_network.passes(at, other) && self.bus_network.passes(other, at);
         let faults = self.seats[at].node.as_ref().map(|node| node.faults);
-        faults == Some(NodeFaults::default()) && (0..PROCESSES).all(passes)
+        faults == Some(NodeFaults::default()) && (0..self.seats.len()).all(passes)
     }
 
     /// Ends all faults of the network.
@@ -241,14 +292,14 @@ impl NodesWorld {
         if self.is_peaceful {
             return self.repair();
         }
-        let odds = if self.moves_whole { JOB_ODDS_WHOLE } else { JOB_ODDS };
+        let odds = if self.moves_whole || self.strikes_pairs { JOB_ODDS_WHOLE } else { JOB_ODDS };
         if self.now_us >= self.next_job_us && self.random.below(odds) == 0 {
             self.begin_job();
         }
     }
 
     fn begin_job(&mut self) {
-        let at = self.random.below(PROCESSES);
+        let at = self.any_process();
         match self.random.below(6) {
             0 => {
                 let mode = self.random.below(6);
@@ -282,7 +333,7 @@ impl NodesWorld {
             leftovers(machine).is_empty() && table.keys().all(|key| !table[key].has_failed())
         };
         if self.moves_any()
-            || !(0..PROCESSES).all(|at| self.is_mended(at))
+            || !(0..self.seats.len()).all(|at| self.is_mended(at))
             || !self.machines().all(|(_, machine)| is_calm(machine))
         {
             return;

@@ -111,6 +111,13 @@ impl Operator {
         self.sent.take()
     }
 
+    /// The source and the target of the move under way.
+    #[must_use]
+    pub fn parties(&self) -> Option<[usize; 2]> {
+        let moves = self.job.as_ref()?.moves.as_ref()?;
+        Some([moves.from, moves.to])
+    }
+
     /// Returns true if there is no job.
     #[must_use]
     pub fn is_idle(&self) -> bool {

@@ -6,7 +6,7 @@ use cluster::{Machine, Slot, SlotSet};
 use engine::slots::jobs::Operation;
 
 use super::node::SimNode;
-use super::world::{Actor, NodesWorld, PROCESSES, TIMEOUT_US};
+use super::world::{Actor, NodesWorld, TIMEOUT_US};
 use crate::Wrong;
 
 /// Interval between looks, in microseconds.
@@ -19,7 +19,7 @@ impl NodesWorld {
     pub(super) fn make_peace(&mut self) -> Result<(), Wrong> {
         self.is_peaceful = true;
         self.tell("peace".into());
-        for number in 0..PROCESSES {
+        for number in 0..self.seats.len() {
             self.restart(number)?;
             self.mend(number);
         }
@@ -107,7 +107,7 @@ impl NodesWorld {
 
     /// Checks that no process lists a key of a slot that another node still has (S5).
     fn check_hidden(&mut self) {
-        for at in 0..PROCESSES {
+        for at in 0..self.seats.len() {
             let Some(node) = &mut self.seats[at].node else { continue };
             let imports = node.process.engine().slots.jobs.under_way_as(Operation::Import);
             if imports.is_empty() {
@@ -211,7 +211,7 @@ impl NodesWorld {
             self.tell(format!("list {key} lacks {lost} acknowledged writes in the end"));
         }
         self.promises.check_content(key, &found)?;
-        for other in 0..PROCESSES {
+        for other in 0..self.seats.len() {
             let other_list = self.list(other, key);
             // Another primary of the shard may have slots of its own.
             let follows = other == owner || self.follows(other, owner);

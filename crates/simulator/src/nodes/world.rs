@@ -21,9 +21,10 @@ use crate::Wrong;
 use crate::network::Network;
 use crate::setup::{ADDRESS, BUS_PORTS, Keeps, NodeSetup, PORTS, Setup};
 
-/// Numbers of processes, of shards, of clients and of lists.
-pub(super) const PROCESSES: usize = 9;
-const SHARDS: usize = 3;
+/// Numbers of shards and of processes. Two failed primaries of five leave a majority.
+const THREE_SHARDS: (usize, usize) = (3, 9);
+const FIVE_SHARDS: (usize, usize) = (5, 10);
+/// Numbers of clients and of lists.
 const CLIENTS: usize = 3;
 const KEYS: usize = 9;
 /// `cluster-node-timeout`, in microseconds.
@@ -63,11 +64,13 @@ pub enum Mutation {
 
 impl Mutation {
     /// The mutations that must be found, by their names.
-    pub const ALL: [(&'static str, Mutation); 5] = [
+    pub const ALL: [(&'static str, Mutation); 7] = [
         ("stale-headers", Mutation::Rule(Rule::StaleHeaders)),
         ("save-before-send", Mutation::Rule(Rule::SaveBeforeSend)),
         ("epoch-collision", Mutation::Rule(Rule::EpochCollision)),
         ("unclaimed-slots", Mutation::Rule(Rule::UnclaimedSlots)),
+        ("finished-imports", Mutation::Rule(Rule::FinishedImports)),
+        ("promised-slots", Mutation::Rule(Rule::PromisedSlots)),
         ("source-first", Mutation::SourceFirst),
     ];
 
@@ -96,6 +99,8 @@ pub enum SlotMoves {
     ByKey,
     /// MIGRATESLOTS: several slots at once.
     Whole,
+    /// The one or the other, by the seed. At the end of a move, both parties fail at the same time. There are five shards of two nodes.
+    InPairs,
 }
 
 /// An actor that takes a step.
@@ -107,6 +112,8 @@ pub(super) enum Actor {
     Nemesis,
     /// A process is killed while it executes an operator's command, or right after.
     Strike(usize),
+    /// A party of a move is killed for long.
+    Fall(usize),
     Restart(usize),
     Mend(usize),
     Unblock,
@@ -192,6 +199,10 @@ pub(super) struct NodesWorld {
     pub(super) is_peaceful: bool,
     /// True if the operator moves whole slots by one command (MIGRATESLOTS); else it moves them key by key.
     pub(super) moves_whole: bool,
+    /// True if both parties of a move are struck.
+    pub(super) strikes_pairs: bool,
+    /// Number of shards at the beginning.
+    shards_made: usize,
     /// True if epochs of primaries have collided.
     pub(super) collides: bool,
     /// The operator begins no job before this time.
@@ -229,6 +240,8 @@ impl NodesWorld {
         let mut random = Random::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0xc105);
         let (network, mut bus_network) = (Network::new(random.next()), Network::new(random.next()));
         bus_network.be_late([0, 100, 20][random.below(3)]);
+        let strikes_pairs = moves == SlotMoves::InPairs;
+        let (shards_made, processes) = if strikes_pairs { FIVE_SHARDS } else { THREE_SHARDS };
         let keys: Vec<String> = (0..KEYS).map(|key| format!("list:{key}")).collect();
         let mut world = NodesWorld {
             now_us: 0,
@@ -240,14 +253,16 @@ impl NodesWorld {
             seats: Vec::new(),
             clients: Vec::new(),
             operator: Operator::default(),
-            promises: Promises::new(PROCESSES, KEYS, 2 * TIMEOUT_US),
+            promises: Promises::new(processes, KEYS, 2 * TIMEOUT_US),
             observed: Observed::default(),
             keys,
             shards: vec![None; KEYS],
             epochs: vec![0; KEYS],
             mutation,
             is_peaceful: false,
-            moves_whole: moves == SlotMoves::Whole,
+            moves_whole: moves == SlotMoves::Whole || strikes_pairs && seed % 2 == 1,
+            strikes_pairs,
+            shards_made,
             collides: false,
             next_job_us: 0,
             agrees_since_us: None,
@@ -256,10 +271,10 @@ impl NodesWorld {
             tells_all: std::env::var_os("SIMULATE_LOG").is_some(),
             figures: NodesFigures::default(),
         };
-        world.add_nodes()?;
+        world.add_nodes(processes)?;
         for number in 0..CLIENTS {
             let seed = world.random.next();
-            world.clients.push(ClusterClient::new(seed, PROCESSES, KEYS));
+            world.clients.push(ClusterClient::new(seed, processes, KEYS));
             world.later(5000, Actor::Client(number));
         }
         world.later(5000, Actor::Operator);
@@ -269,10 +284,10 @@ impl NodesWorld {
     }
 
     /// Makes the disks of a cluster that has formed, and starts all processes.
-    fn add_nodes(&mut self) -> Result<(), Wrong> {
+    fn add_nodes(&mut self, processes: usize) -> Result<(), Wrong> {
         let random = &mut self.random;
-        let ids: Vec<NodeId> = (0..PROCESSES).map(|_| NodeId::random(|| random.next())).collect();
-        let shards: Vec<ShardId> = (0..SHARDS).map(|_| ShardId::random(|| random.next())).collect();
+        let ids: Vec<NodeId> = (0..processes).map(|_| NodeId::random(|| random.next())).collect();
+        let shards: Vec<ShardId> = (0..self.shards_made).map(|_| ShardId::random(|| random.next())).collect();
         // Some clusters begin with colliding epochs.
         let collides = random.below(4) == 0;
         self.collides = collides;
@@ -288,7 +303,7 @@ impl NodesWorld {
                 handover_ms: if self.moves_whole { WHOLE_HANDOVER_MS } else { HANDOVER_MS },
             }),
         };
-        for me in 0..PROCESSES {
+        for me in 0..processes {
             let disk = FakeDisk::new(self.random.next());
             let text = nodes_text(me, &ids, &shards, collides);
             state_file::write(&disk, text.as_bytes()).map_err(|error| error.to_string())?;
@@ -305,7 +320,11 @@ impl NodesWorld {
                 moves: Vec::new(),
             });
         }
-        (0..PROCESSES).try_for_each(|number| self.start(number))
+        (0..processes).try_for_each(|number| self.start(number))
+    }
+
+    pub(super) fn any_process(&mut self) -> usize {
+        self.random.below(self.seats.len())
     }
 
     pub(super) fn tell(&mut self, text: String) {
@@ -324,7 +343,7 @@ impl NodesWorld {
         self.wrong.get_or_insert(why);
     }
 
-    fn push(&mut self, at_us: u64, actor: Actor) {
+    pub(super) fn push(&mut self, at_us: u64, actor: Actor) {
         self.queued += 1;
         self.queue.push(Reverse((at_us, self.queued, actor)));
     }
@@ -345,7 +364,7 @@ impl NodesWorld {
 
     /// Schedules a turn of all processes, because blocked bytes may arrive.
     pub(super) fn wake_all(&mut self) {
-        (0..PROCESSES).for_each(|number| self.schedule_turn(number, self.now_us + 1));
+        (0..self.seats.len()).for_each(|number| self.schedule_turn(number, self.now_us + 1));
     }
 
     fn run(&mut self) -> Result<(), Wrong> {
@@ -377,6 +396,7 @@ impl NodesWorld {
             Actor::Operator => self.step_operator(),
             Actor::Nemesis => self.make_trouble(),
             Actor::Strike(number) => self.strike(number),
+            Actor::Fall(number) => self.fall(number),
             Actor::Restart(number) => self.restart(number)?,
             Actor::Mend(number) => self.mend(number),
             Actor::Unblock => self.unblock(),
@@ -458,6 +478,9 @@ impl NodesWorld {
 
     /// Notes an event that the machine's log shows.
     fn note_logged(&mut self, number: usize, text: &str) {
+        if self.strikes_pairs && text.starts_with("New configEpoch") {
+            self.strike_pair(number);
+        }
         if text.contains("failover user request accepted") || text.contains("Manual failover timed out") {
             self.seats[number].is_forced = text.starts_with("Forced");
         }
@@ -478,7 +501,7 @@ impl NodesWorld {
         let epoch = me.config_epoch;
         self.observed.note_winner(epoch, me.id, me.shard);
         let voters = self.observed.voters(epoch);
-        if voters < SHARDS / 2 + 1 {
+        if voters < self.shards_made / 2 + 1 {
             self.break_promise(format!("S1: process {number} wins epoch {epoch} with {voters} votes"));
         }
     }
@@ -554,7 +577,8 @@ impl NodesWorld {
     pub(super) fn members(&self, number: usize) -> u64 {
         let shard = |at: usize| self.seats[at].node.as_ref().map(|node| node.bus.machine().table().myself().shard);
         let own = shard(number);
-        (0..PROCESSES).filter(|at| own.is_some() && shard(*at) == own).map(|at| 1 << at).sum::<u64>() | 1 << number
+        (0..self.seats.len()).filter(|at| own.is_some() && shard(*at) == own).map(|at| 1 << at).sum::<u64>()
+            | 1 << number
     }
 
     /// The process that owns a slot in its own view.
@@ -651,11 +675,11 @@ impl NodesWorld {
         self.later(6_000, Actor::Client(number));
         let mut news = Vec::new();
         let finishes = self.clients_finish();
-        let NodesWorld { clients, promises, network, now_us, keys, .. } = self;
+        let NodesWorld { clients, promises, network, now_us, keys, seats, .. } = self;
         let mut turn = ClientTurn {
             network,
             now_us: *now_us,
-            processes: PROCESSES,
+            processes: seats.len(),
             keys,
             finishes,
             write: &mut |process, key| promises.begin(number, process, key),
@@ -690,7 +714,7 @@ impl NodesWorld {
         else {
             return;
         };
-        for other in (0..PROCESSES).filter(|other| *other != process) {
+        for other in (0..self.seats.len()).filter(|other| *other != process) {
             let seat = &self.seats[other];
             let serves = seat.is_well() && seat.node.as_ref().is_some_and(SimNode::serves);
             let both_us = seat.serves_since[key].filter(|_| serves).map(|other_us| other_us.max(since_us));
@@ -708,7 +732,7 @@ impl NodesWorld {
         for &write in writes {
             let Some(of) = self.promises.writes.get(write).cloned() else { continue };
             let element = write.to_string();
-            let members: Vec<usize> = (0..PROCESSES).filter(|at| of.members >> at & 1 == 1).collect();
+            let members: Vec<usize> = (0..self.seats.len()).filter(|at| of.members >> at & 1 == 1).collect();
             let has = |world: &mut NodesWorld, at: &usize| world.list(*at, of.key).contains(&element);
             let holders: Vec<usize> = members.iter().copied().filter(|at| has(self, at)).collect();
             let others = holders.iter().filter(|at| **at != of.process).count();
@@ -730,12 +754,12 @@ impl NodesWorld {
 fn nodes_text(me: usize, ids: &[NodeId], shards: &[ShardId], collides: bool) -> String {
     let mut text = String::new();
     for (node, id) in ids.iter().enumerate() {
-        let (shard, port) = (node % SHARDS, PORTS + node as u16);
+        let (shard, port) = (node % shards.len(), PORTS + node as u16);
         let myself = if node == me { "myself," } else { "" };
         let epoch = if collides { 1 } else { shard + 1 };
-        let (role, slots) = match node < SHARDS {
+        let (role, slots) = match node < shards.len() {
             true => {
-                let [from, to] = [shard, shard + 1].map(|at| store::hash::SLOTS * at / SHARDS);
+                let [from, to] = [shard, shard + 1].map(|at| store::hash::SLOTS * at / shards.len());
                 ("master -".to_owned(), format!(" {from}-{}", to - 1))
             }
             false => (format!("slave {}", ids[shard]), String::new()),
@@ -747,6 +771,6 @@ fn nodes_text(me: usize, ids: &[NodeId], shards: &[ShardId], collides: bool) -> 
             "{id} {ADDRESS}:{port}@{bus_port},,tls-port=0,shard-id={shard_id} {myself}{role} 0 0 {epoch} connected{slots}"
         );
     }
-    let _ = writeln!(text, "vars currentEpoch {} lastVoteEpoch 0", if collides { 1 } else { SHARDS });
+    let _ = writeln!(text, "vars currentEpoch {} lastVoteEpoch 0", if collides { 1 } else { shards.len() });
     text
 }
