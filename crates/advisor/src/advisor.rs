@@ -549,15 +549,22 @@ impl<'t> Watch<'_, 't> {
         is_stream && !waited && count.is_some_and(|index| command.get(index + 1) == b"1")
     }
 
-    /// Handles a short pause. A loop that continues after it does not end, but gets a new part. Reads, and the pairs of a
+    /// Handles a short pause. A loop that continues after it does not end, but gets a new part. On a busy machine the pauses of a whole loop
+    /// tell later if the client chose them. Reads, and the pairs of a
     /// read and a write, go on: they are a matter of order.
     fn pause(&mut self, seen: &Seen<'_>) {
         self.last.reads.pause();
-        if !self.last.loops.goes_on_with(seen.shape, seen.frame)
+        if !self.is_busy()
+            && !self.last.loops.goes_on_with(seen.shape, seen.frame)
             && let Some(ended) = self.last.loops.pause()
         {
             self.loop_ended(&ended);
         }
+    }
+
+    /// True if threads of the machine waited for cores in the last second.
+    fn is_busy(&self) -> bool {
+        self.trip.arrived_ns < self.advisor.busy_until_ns
     }
 
     /// True if the client did not choose this pause: the pause is short, the connection has rarely paused before, and
@@ -601,12 +608,15 @@ impl<'t> Watch<'_, 't> {
             key: seen.key_hash,
             gap_ns: seen.gap_ns,
             is_paced: seen.is_after_pause,
+            may_be_held_up: seen.is_after_pause && self.is_busy(),
             // A script may read and write anything, so its effect is unknown.
             class: if class == Class::ScriptText { Class::Other } else { class },
             name: seen.found.hash as u16,
             origin: self.distance(&seen.origin),
             source,
             is_document: seen.answer.is_document,
+            is_range: seen.has(catalogue::RANGE),
+            has_keys: seen.has(catalogue::KEYS) && self.trip.command.len() > 2,
             is_known: self.trip.reply.is_some(),
             is_empty: seen.answer.is_empty,
             is_paired,

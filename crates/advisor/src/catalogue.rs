@@ -38,7 +38,7 @@ pub struct Verb {
     pub class: Class,
     /// Index of the first key among the arguments (0 is the name); 0 if the command has no key.
     pub key: u8,
-    /// More properties: [`MEMBER`], [`POLLED`], [`HEAVY`], [`ALL_KEYS`], [`STREAMS`].
+    /// More properties: [`MEMBER`], [`POLLED`], [`HEAVY`], [`ALL_KEYS`], [`STREAMS`], [`KEYS`], [`RANGE`].
     pub traits: u8,
 }
 
@@ -52,6 +52,10 @@ pub const HEAVY: u8 = 4;
 pub const ALL_KEYS: u8 = 8;
 /// Has its keys behind the word STREAMS.
 pub const STREAMS: u8 = 16;
+/// Reads any number of keys.
+pub const KEYS: u8 = 32;
+/// Reads a range between two values, and not between two places. A next page begins at the last value of the one before.
+pub const RANGE: u8 = 64;
 
 const fn verb(name: &'static str, class: Class, key: u8, traits: u8) -> Verb {
     Verb { name, class, key, traits }
@@ -62,7 +66,7 @@ use Class::{Exec, Multi, Other, Pop, Read, ScriptText, Setup, Wait, Write};
 /// The commands, by type of value.
 const VERBS: &[Verb] = &[
     verb("GET", Read, 1, POLLED),
-    verb("MGET", Read, 1, 0),
+    verb("MGET", Read, 1, KEYS),
     verb("STRLEN", Read, 1, 0),
     verb("GETRANGE", Read, 1, 0),
     verb("SUBSTR", Read, 1, 0),
@@ -90,9 +94,9 @@ const VERBS: &[Verb] = &[
     verb("BITFIELD", Write, 1, 0),
     verb("BITOP", Write, 2, 0),
     verb("PFADD", Write, 1, 0),
-    verb("PFCOUNT", Read, 1, 0),
+    verb("PFCOUNT", Read, 1, KEYS),
     verb("PFMERGE", Write, 1, 0),
-    verb("EXISTS", Read, 1, POLLED),
+    verb("EXISTS", Read, 1, POLLED | KEYS),
     verb("TYPE", Read, 1, 0),
     verb("TTL", Read, 1, 0),
     verb("PTTL", Read, 1, 0),
@@ -158,9 +162,9 @@ const VERBS: &[Verb] = &[
     verb("SCARD", Read, 1, POLLED),
     verb("SSCAN", Read, 1, 0),
     verb("SRANDMEMBER", Read, 1, 0),
-    verb("SINTER", Read, 1, HEAVY),
-    verb("SUNION", Read, 1, HEAVY),
-    verb("SDIFF", Read, 1, HEAVY),
+    verb("SINTER", Read, 1, HEAVY | KEYS),
+    verb("SUNION", Read, 1, HEAVY | KEYS),
+    verb("SDIFF", Read, 1, HEAVY | KEYS),
     verb("SINTERCARD", Read, 2, 0),
     verb("SADD", Write, 1, 0),
     verb("SREM", Write, 1, 0),
@@ -178,9 +182,9 @@ const VERBS: &[Verb] = &[
     verb("ZLEXCOUNT", Read, 1, 0),
     verb("ZRANGE", Read, 1, POLLED | HEAVY),
     verb("ZREVRANGE", Read, 1, POLLED | HEAVY),
-    verb("ZRANGEBYSCORE", Read, 1, POLLED),
-    verb("ZREVRANGEBYSCORE", Read, 1, POLLED),
-    verb("ZRANGEBYLEX", Read, 1, 0),
+    verb("ZRANGEBYSCORE", Read, 1, POLLED | RANGE),
+    verb("ZREVRANGEBYSCORE", Read, 1, POLLED | RANGE),
+    verb("ZRANGEBYLEX", Read, 1, RANGE),
     verb("ZSCAN", Read, 1, 0),
     verb("ZADD", Write, 1, 0),
     verb("ZREM", Write, 1, 0),
@@ -198,8 +202,8 @@ const VERBS: &[Verb] = &[
     verb("GEOSEARCH", Read, 1, 0),
     verb("XADD", Write, 1, 0),
     verb("XLEN", Read, 1, POLLED),
-    verb("XRANGE", Read, 1, POLLED),
-    verb("XREVRANGE", Read, 1, 0),
+    verb("XRANGE", Read, 1, POLLED | RANGE),
+    verb("XREVRANGE", Read, 1, RANGE),
     verb("XACK", Write, 1, 0),
     verb("XDEL", Write, 1, 0),
     verb("XTRIM", Write, 1, 0),

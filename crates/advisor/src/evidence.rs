@@ -134,6 +134,17 @@ impl Command {
     fn has(&self, hash: u32) -> bool {
         self.words().iter().any(|word| word.hash == hash)
     }
+
+    /// The words that the command before did not have.
+    fn new_words(&self, before: &Command) -> impl Iterator<Item = &Word> {
+        self.words().iter().filter(|word| !before.has(word.hash))
+    }
+
+    /// True if the command has at least two different words that the command before did not have.
+    fn has_several_new(&self, before: &Command) -> bool {
+        let mut new = self.new_words(before);
+        new.next().is_some_and(|first| new.any(|word| word.hash != first.hash))
+    }
 }
 
 /// The words of the last replies.
@@ -242,7 +253,9 @@ pub struct Source {
 struct SmallNumbers {
     compared: u32,
     found: u32,
-    by_chance: u32,
+    /// Rounds in which only the small number was found, and rounds in which only the other one was.
+    only_found: u32,
+    only_other: u32,
 }
 
 /// The evidence about one step of a loop.
@@ -256,8 +269,10 @@ pub struct StepEvidence {
     pub compared: u32,
     /// Rounds that were predictable.
     pub predicted: u32,
-    /// Rounds in which a number moved by half of its previous move: a binary search.
+    /// Rounds in which a number moved by half of its previous move, or became twice as large: a binary search.
     pub halved: u32,
+    /// Rounds with several new words.
+    several: u32,
     /// The counts for the test of small numbers, over all parts of the loop. They count the compared rounds, the rounds whose small number
     /// stood in a reply, and the rounds whose reply had another number in its place.
     small: SmallNumbers,
@@ -289,7 +304,9 @@ impl StepEvidence {
         // The first change is the example for the others.
         let is_predicted = is_alike && (change == self.change || self.compared == 1);
         self.predicted += u32::from(is_predicted);
-        self.halved += u32::from(is_alike && is_half(self.change, change, command.weight));
+        let is_halved = is_half(self.change, change, command.weight) || is_doubled(command, &before);
+        self.halved += u32::from(is_alike && is_halved);
+        self.several += u32::from(command.has_several_new(&before));
         self.change = change;
         self.repeats = is_alike && change == 0;
         self.repeated += u32::from(self.repeats);
@@ -301,19 +318,21 @@ impl StepEvidence {
 
     /// Looks for the first new small number in the replies, and for another number in its place.
     fn look_for_small(&mut self, command: &Command, before: &Command, replies: &Words, trip: u32) {
-        let mut new = command.words().iter().filter(|word| word.small > 0 && !before.has(word.hash));
-        let Some(word) = new.next() else { return };
+        let Some(word) = command.new_words(before).find(|word| word.small > 0) else { return };
         let other = hashed_number(u64::from(word.small - 1) + OTHER_NUMBER);
-        self.small.found += u32::from(replies.distance(word.hash, trip).is_some());
-        self.small.by_chance += u32::from(replies.distance(other.hash, trip).is_some());
+        let (is_found, is_other) =
+            (replies.distance(word.hash, trip).is_some(), replies.distance(other.hash, trip).is_some());
+        self.small.found += u32::from(is_found);
+        self.small.only_found += u32::from(is_found && !is_other);
+        self.small.only_other += u32::from(is_other && !is_found);
     }
 
     /// True if the small numbers of most commands stand in replies, and not by chance: more often than other numbers do, by three standard
-    /// deviations.
+    /// deviations. Rounds in which both numbers stand in replies say nothing (McNemar's test).
     pub fn follows_small_numbers(&self) -> bool {
-        let SmallNumbers { compared, found, by_chance } = self.small;
-        let surplus = u64::from(found.saturating_sub(by_chance));
-        let variance = u64::from(found) + u64::from(by_chance);
+        let SmallNumbers { compared, found, only_found, only_other } = self.small;
+        let surplus = u64::from(only_found.saturating_sub(only_other));
+        let variance = u64::from(only_found) + u64::from(only_other);
         found * 2 >= compared && surplus * surplus > 9 * variance
     }
 
@@ -334,6 +353,11 @@ impl StepEvidence {
     /// True if nearly all commands are equal, and their replies mostly, too.
     pub fn asks_again(&self) -> bool {
         self.compared > 2 && self.repeated * 10 >= self.compared * 9 && self.telling * 2 < self.compared
+    }
+
+    /// True if most commands have several new words.
+    pub fn asks_about_several(&self) -> bool {
+        self.several * 10 >= self.compared * 7
     }
 
     /// True if a look for digests of replies is worth its time: few rounds were compared, or the last command had such a digest.
@@ -363,8 +387,16 @@ fn is_half(before: u64, change: u64, weight: u64) -> bool {
     before != 0 && change != 0 && !is_even && rests.into_iter().any(is_small)
 }
 
+/// True if a small number is twice the one before, or one more. Such a client goes down through a binary tree, whose nodes are numbered level by
+/// level, or looks for the end of a list.
+fn is_doubled(command: &Command, before: &Command) -> bool {
+    let is_left = before.words().iter().filter(|word| word.small > 2 && !command.has(word.hash));
+    let doubled = is_left.map(|word| 2 * u64::from(word.small - 1));
+    doubled.into_iter().any(|even| command.has(hashed_number(even).hash) || command.has(hashed_number(even + 1).hash))
+}
+
 fn source(command: &Command, before: &Command, replies: &Words, trip: u32) -> Source {
-    let new = || command.words().iter().filter(|word| !before.has(word.hash));
+    let new = || command.new_words(before);
     let found = new().filter_map(|word| Some((replies.distance(word.hash, trip)?, word.is_telling)));
     let nearest = found.min_by_key(|(distance, _)| *distance);
     match nearest {
@@ -434,6 +466,21 @@ mod tests {
         let search = evidence(&["LINDEX l 499", "LINDEX l 749", "LINDEX l 624", "LINDEX l 562", "LINDEX l 531"]);
         assert_eq!(search.halved, 3);
         assert_eq!(evidence(&["LINDEX l 1", "LINDEX l 2", "LINDEX l 3"]).halved, 0);
+    }
+
+    /// Each number stands in a reply. In three of five rounds, so does the other number.
+    #[test]
+    fn small_numbers_are_compared_round_by_round() {
+        let (mut replies, mut step) = (Words::default(), StepEvidence::default());
+        for round in 1..40_u32 {
+            let number = round * round * 7 % 89 * 10;
+            let other = if round % 5 < 3 { number + 3 } else { 0 };
+            let reply = format!("{number} {other}");
+            let reply = format!("${}\r\n{reply}\r\n", reply.len());
+            replies.learn(reply.as_bytes(), reply.len() as u64, round, &Command::default());
+            step.compare(&command(&format!("GET node:{number}")), &replies, round + 1);
+        }
+        assert!(step.follows_small_numbers());
     }
 
     #[test]

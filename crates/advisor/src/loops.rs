@@ -42,6 +42,8 @@ pub struct LoopTrip {
     pub gap_ns: u64,
     /// True if the client paused before the trip.
     pub is_paced: bool,
+    /// True if the pause was short, and threads of the machine waited for cores.
+    pub may_be_held_up: bool,
     /// The effect of the command.
     pub class: Class,
     /// A hash of the command's name.
@@ -52,6 +54,10 @@ pub struct LoopTrip {
     pub source: Source,
     /// True if the reply is a document of JSON.
     pub is_document: bool,
+    /// True if the command reads several keys.
+    pub has_keys: bool,
+    /// True if the command reads a range between two values.
+    pub is_range: bool,
     /// True if its reply is known.
     pub is_known: bool,
     /// True if the reply was empty.
@@ -152,6 +158,10 @@ struct Rounds {
     made: u32,
     /// Trips after a pause. Each begins a new part: the commands of different parts do not fit into one pipeline.
     pauses: u32,
+    /// Pauses for which the scheduler may be the reason, and pauses directly after another one.
+    held_up: u32,
+    paused_twice: u32,
+    is_last_paced: bool,
     /// Number of gaps within the run, except for pauses, and their sum.
     gaps: u32,
     gaps_ns: u64,
@@ -179,12 +189,16 @@ struct RoundStep {
     frame: u32,
     key: u64,
     class: Class,
+    has_keys: bool,
+    is_range: bool,
     name: u16,
     /// Number of runs of the step, and of runs with the key of the previous round.
     made: u32,
     same_key: u32,
     /// The sum of the gaps before the step, except for pauses.
     gaps_ns: u64,
+    /// Pauses before the step.
+    pauses: u32,
     /// How often an argument came from the reply to the step `source`, and from any reply. Other steps may have been the
     /// source at times: `sourced` counts the majority.
     source: u8,
@@ -225,7 +239,13 @@ impl RoundStep {
         // A new word that does not stand in replies by chance is evidence even in a short run.
         let is_traced = compared > 0 && self.traced * 10 >= compared * 7;
         let is_search = tells && self.evidence.follows_small_numbers() || self.evidence.halved * 2 > compared;
-        !is_predictable && (is_traced || compared >= COMPARED_MIN && is_search)
+        !is_predictable && (is_traced || compared >= COMPARED_MIN && (is_search || self.may_search(tells)))
+    }
+
+    /// True if the client may search through a graph: each command reads several keys that have nothing in common with the ones before. The
+    /// client may have chosen them by the replies.
+    fn may_search(&self, tells: bool) -> bool {
+        tells && self.has_keys && self.evidence.asks_about_several()
     }
 
     /// True if the step surely takes a word from a reply of the last round. In a short run, few of its trips were compared.
@@ -238,7 +258,10 @@ impl RoundStep {
     fn reads_pages(&self) -> bool {
         let compared = self.evidence.compared;
         let pages = compared > 2 && self.evidence.pages * 10 >= compared * 9;
-        self.class == Class::Read && self.has_one_key() && pages && !self.evidence.is_predictable()
+        // Values may be evenly spaced, but only a window of them has two new ends.
+        let begins_behind_the_last = self.is_range && !self.evidence.asks_about_several();
+        let may_follow = begins_behind_the_last || !self.evidence.is_predictable();
+        self.class == Class::Read && self.has_one_key() && pages && may_follow
     }
 
     /// True if the step reads keys that may be digests of earlier replies.
@@ -289,6 +312,7 @@ impl Rounds {
         step.same_key += u32::from(step.made > 0 && step.key == trip.key);
         step.shape = if self.is_named { step.shape } else { trip.shape };
         (step.frame, step.key, step.class, step.name) = (trip.frame, trip.key, trip.class, trip.name);
+        (step.has_keys, step.is_range) = (trip.has_keys, trip.is_range);
         step.made += 1;
         let period = u16::from(self.period);
         step.traced += u32::from(trip.source.distance >= period && trip.source.is_telling);
@@ -313,11 +337,15 @@ impl Rounds {
         self.made += 1;
         if trip.is_paced && !is_first {
             self.pauses += 1;
+            self.held_up += u32::from(trip.may_be_held_up);
+            self.paused_twice += u32::from(self.is_last_paced);
+            self.steps[usize::from(position) % PERIOD_MAX].pauses += 1;
         } else if !is_first {
             self.gaps += 1;
             self.gaps_ns += trip.gap_ns;
             self.steps[usize::from(position) % PERIOD_MAX].gaps_ns += trip.gap_ns;
         }
+        self.is_last_paced = trip.is_paced && !is_first;
         self.unknown += u32::from(!trip.is_known);
         self.empty += u32::from(trip.is_empty);
         self.is_last_empty = trip.is_empty;
@@ -437,7 +465,18 @@ impl Rounds {
 
     /// True if the client pauses so often that the parts between its pauses are no loops.
     fn is_paced(&self) -> bool {
-        self.pauses > 0 && self.made < (self.pauses + 1) * trips_min(self.period.into())
+        self.pauses > 0 && self.made < (self.pauses + 1) * trips_min(self.period.into()) && !self.is_held_up()
+    }
+
+    /// True if the scheduler is the reason of the pauses: the machine was busy, and the pauses come at random. A client that thinks pauses
+    /// before one of the steps, or after an even number of trips, but hardly twice in a row.
+    fn is_held_up(&self) -> bool {
+        let (made, pauses) = (u64::from(self.made), u64::from(self.pauses));
+        let is_busy = self.held_up == self.pauses && pauses > 0 && pauses * 2 < made;
+        let most = self.steps().iter().map(|step| u64::from(step.pauses)).max().unwrap_or_default();
+        // Chance alone: at most half above the average, and twice in a row half as often as on average.
+        let is_even = most * u64::from(self.period) * 2 <= pauses * 3;
+        is_busy && is_even && u64::from(self.paused_twice) * made * 2 >= pauses * pauses
     }
 
     /// True if the client waits equally long before each step. A client that writes the commands of a pipeline one by one has short gaps
@@ -462,7 +501,9 @@ impl Rounds {
         }
         let (stages, may_depend) = self.stages();
         let made = self.made.saturating_sub(self.spared);
-        let needed = stages * (self.pauses + made.div_ceil(CHUNK));
+        // Without the other commands there are no pauses between them.
+        let parts = if self.is_held_up() { 0 } else { self.pauses };
+        let needed = stages * (parts + made.div_ceil(CHUNK));
         let wasted = made.checked_sub(needed).filter(|wasted| *wasted > 0)?;
         let gaps = u64::from(self.gaps.saturating_sub(self.spared).max(1));
         let gaps_ns = self.gaps_ns.saturating_sub(self.spared_ns);
@@ -476,7 +517,7 @@ impl Rounds {
             steps,
             made: made.into(),
             needed: needed.into(),
-            lost_ns: (u128::from(gaps_ns) * u128::from(wasted) / u128::from(gaps)) as u64,
+            lost_ns: (u128::from(gaps_ns) * u128::from(u64::from(wasted).min(gaps)) / u128::from(gaps)) as u64,
             is_known: self.unknown == 0,
             may_depend,
             is_proven: self.is_proven(),
@@ -712,7 +753,7 @@ impl Loops {
         let mut next = Rounds { period, position, is_merged, is_named, ..Rounds::default() };
         for (step, old) in next.steps.iter_mut().zip(&self.run.steps) {
             (step.shape, step.key, step.class, step.evidence) = (old.shape, old.key, old.class, old.evidence);
-            step.frame = old.frame;
+            (step.frame, step.has_keys, step.is_range) = (old.frame, old.has_keys, old.is_range);
             step.evidence.begin_part();
         }
         self.run = next;

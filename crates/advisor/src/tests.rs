@@ -6,4 +6,5 @@ mod merged;
 mod movies;
 mod others;
 mod reads;
+mod searches;
 pub(crate) mod traffic;

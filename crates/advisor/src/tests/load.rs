@@ -316,3 +316,45 @@ fn a_chain_whose_client_is_held_up_is_clean() {
     }
     traffic.assert_clean();
 }
+
+/// A client that waits for a core before every third command. More than a quarter of the gaps of the loop are pauses, at random places.
+#[test]
+fn a_loop_goes_on_on_a_machine_with_too_few_cores() {
+    for steps in [1, 2, 3] {
+        let mut traffic = busy(3, 30);
+        for number in 0..400 {
+            for step in 0..steps {
+                traffic.advisor.note_busy(traffic.now_ns);
+                let command =
+                    [format!("SET a:{number} v"), format!("HSET b:{number} f v"), format!("SADD c:{number} m")];
+                traffic.send(&command[step], "OK");
+            }
+        }
+        let group = traffic.only();
+        assert!(trips(&group).0 >= 300 * steps as u64 && trips(&group).1 <= 4, "{group:#?}");
+        assert_eq!(group.total.sums.confidence(), Confidence::Medium);
+    }
+}
+
+/// Each request has a few commands, and waits for a core now and then. The client itself pauses between its requests.
+#[test]
+fn requests_on_a_machine_with_too_few_cores_are_clean() {
+    for (steps, one_of) in [(1, 5), (2, 4), (2, 10), (3, 3), (3, 4), (3, 6), (4, 5)] {
+        let mut traffic = busy(one_of, 20);
+        for request in 0..400_u64 {
+            traffic.pause(10);
+            for step in 0..steps {
+                traffic.advisor.note_busy(traffic.now_ns);
+                let user = request * 7919 % 1009;
+                let command = [
+                    format!("GET session:{user}"),
+                    format!("INCR quota:{user}"),
+                    format!("HGETALL user:{user}"),
+                    format!("TTL user:{user}"),
+                ];
+                traffic.send(&command[step], "some text");
+            }
+        }
+        traffic.assert_clean();
+    }
+}

@@ -422,6 +422,26 @@ fn pages_of_a_collection_are_no_loop() {
     traffic.assert_clean();
 }
 
+/// The ids of a stream that was filled at once are evenly spaced. Windows of time are known before the replies.
+#[test]
+fn pages_of_a_stream_are_no_loop() {
+    for has_windows in [false, true] {
+        let mut traffic = Traffic::new();
+        for page in 0..100_u64 {
+            let mut reply = "*10\r\n".to_owned();
+            (0..10).for_each(|entry| reply += &format!("$40\r\n1790000000000-{:>26}\r\n", page * 10 + entry));
+            let (begin, end) = (1_790_000_000_000 + page * 60_000, 1_790_000_059_999 + page * 60_000);
+            let command = match has_windows {
+                true => format!("XRANGE audit {begin} {end} COUNT 10"),
+                false => format!("XRANGE audit (1790000000000-{} + COUNT 10", page * 10 + 9),
+            };
+            let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+            traffic.send_words(&words, 1, reply.as_bytes());
+        }
+        assert_eq!(traffic.groups().len(), usize::from(has_windows), "{has_windows}");
+    }
+}
+
 /// A client that writes the commands of a pipeline one by one looks like a loop as long as the server answers faster than it writes.
 #[test]
 fn a_loop_of_a_shape_that_was_pipelined_is_doubtful() {
