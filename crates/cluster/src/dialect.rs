@@ -1,8 +1,9 @@
 //! Extensions of PINGs, and the two families of peers that number them differently.
 //!
 //! Redis 8 uses number 4 for a secret, Valkey for an address. A node's family is told by its flags and by the form of its
-//! extension 4. Extensions from number 4 on are read and written in the peer's dialect only.
+//! extension 4. Extensions from number 4 on are read and written in the peer's dialect only. The secret is read, and never written.
 
+use core::fmt;
 use core::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::id::{NodeId, ShardId};
@@ -28,6 +29,7 @@ mod number {
     pub(super) const FORGOTTEN: u16 = 2;
     pub(super) const SHARD: u16 = 3;
     pub(super) const CLIENT_IPV4: u16 = 4;
+    pub(super) const SECRET: u16 = 4;
     pub(super) const CLIENT_IPV6: u16 = 5;
     pub(super) const CLIENT_PORT: u16 = 6;
     pub(super) const CLIENT_TLS_PORT: u16 = 7;
@@ -36,6 +38,31 @@ mod number {
 
 /// The bytes of Redis's secret.
 const SECRET_LEN: usize = 40;
+
+/// The secret of a Redis node: whoever knows it may act as another node of the cluster on the node's port for clients. Its text is never shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct NodeSecret([u8; SECRET_LEN]);
+
+impl NodeSecret {
+    /// Returns the secret of 40 hexadecimal digits; `None` for other bytes.
+    #[must_use]
+    pub fn new(digits: &[u8]) -> Option<NodeSecret> {
+        let digits = <[u8; SECRET_LEN]>::try_from(digits).ok()?;
+        digits.iter().all(u8::is_ascii_hexdigit).then_some(NodeSecret(digits))
+    }
+
+    /// Returns the digits.
+    #[must_use]
+    pub fn digits(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for NodeSecret {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        to.write_str("NodeSecret")
+    }
+}
 
 /// The longest host name, node name or zone that is taken from a peer.
 const NAME_MAX: usize = 255;
@@ -59,6 +86,8 @@ pub struct Extensions {
     pub client_ports: Ports,
     /// The availability zone; empty if there is none.
     pub zone: String,
+    /// The secret of a Redis node.
+    pub secret: Option<NodeSecret>,
 }
 
 impl Dialect {
@@ -67,15 +96,14 @@ impl Dialect {
         let is_valkey = flags.0 & (NodeFlags::LIGHT_PUBLISH.0 | NodeFlags::LIGHT_MODULE.0) != 0;
         match is_valkey {
             true => Dialect::Valkey,
-            false if extensions.iter().any(is_secret) => Dialect::Redis,
+            false if extensions.iter().any(|extension| secret(extension).is_some()) => Dialect::Redis,
             false => self,
         }
     }
 }
 
-fn is_secret(extension: &RawExtension) -> bool {
-    let is_digit = |byte: &u8| byte.is_ascii_hexdigit();
-    extension.kind == number::CLIENT_IPV4 && extension.data.len() == SECRET_LEN && extension.data.iter().all(is_digit)
+fn secret(extension: &RawExtension) -> Option<NodeSecret> {
+    NodeSecret::new(&extension.data).filter(|_| extension.kind == number::SECRET)
 }
 
 /// Reads the extensions of a peer. Unknown and invalid ones are skipped.
@@ -83,8 +111,10 @@ pub fn read(raw: &[RawExtension], dialect: Dialect) -> Extensions {
     let mut found = Extensions::default();
     for extension in raw {
         read_common(&mut found, extension);
-        if dialect == Dialect::Valkey {
-            read_valkey(&mut found, extension);
+        match dialect {
+            Dialect::Valkey => read_valkey(&mut found, extension),
+            Dialect::Redis => found.secret = found.secret.or(secret(extension)),
+            Dialect::Unknown => {}
         }
     }
     found

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::dialect::{Dialect, Extensions, Reader};
+use crate::dialect::{Dialect, Extensions, NodeSecret, Reader};
 use crate::id::{NodeId, ShardId};
 use crate::links::LinkId;
 use crate::slots::SlotSet;
@@ -93,6 +93,8 @@ pub struct Node {
     pub zone: String,
     /// The family that it belongs to.
     pub dialect: Dialect,
+    /// The secret that a Redis node has sent last.
+    pub secret: Option<NodeSecret>,
     /// True if it has sent a shard id, as all peers from Redis 7.2 on do.
     pub has_sent_shard: bool,
     /// When this node learned of it.
@@ -146,6 +148,7 @@ impl Node {
             node_name: String::new(),
             zone: String::new(),
             dialect: Dialect::Unknown,
+            secret: None,
             has_sent_shard: false,
             created_ms: now_ms,
             ping_sent_ms: None,
@@ -242,7 +245,7 @@ impl Node {
 
     /// Takes the fields that extensions replace.
     pub(crate) fn extend(&mut self, extensions: &Extensions) -> bool {
-        let before = (self.endpoints.clone(), self.node_name.clone(), self.zone.clone());
+        let before = (self.endpoints.clone(), self.node_name.clone(), self.zone.clone(), self.secret);
         let new = extensions.clone();
         self.endpoints.hostname = new.hostname;
         self.endpoints.client_ipv4 = new.client_ipv4;
@@ -250,8 +253,9 @@ impl Node {
         self.endpoints.client_ports = new.client_ports;
         self.node_name = new.node_name;
         self.zone = new.zone;
+        self.secret = new.secret.or(self.secret).filter(|_| self.dialect == Dialect::Redis);
         self.has_sent_shard |= extensions.shard.is_some();
-        before != (self.endpoints.clone(), self.node_name.clone(), self.zone.clone())
+        before != (self.endpoints.clone(), self.node_name.clone(), self.zone.clone(), self.secret)
     }
 }
 

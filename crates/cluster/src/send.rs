@@ -122,6 +122,7 @@ impl Machine {
             client_ipv6: me.endpoints.client_ipv6.clone(),
             client_ports: me.endpoints.client_ports,
             zone: me.zone.clone(),
+            secret: None,
         }
     }
 

@@ -198,7 +198,7 @@ impl Machine {
             PeerRole::Replica(primary) => Role::Replica(primary.and_then(place)),
         };
         let endpoints = node.endpoints.clone();
-        NodeView { id: node.id, shard: node.shard, role, endpoints, failed: node.has_failed() }
+        NodeView { id: node.id, shard: node.shard, role, endpoints, failed: node.has_failed(), secret: node.secret }
     }
 }
 

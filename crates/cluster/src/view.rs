@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::dialect::NodeSecret;
 use crate::id::{NodeId, ShardId};
 use crate::slots::{SLOTS, Slot, SlotSet};
 
@@ -203,6 +204,8 @@ pub struct NodeView {
     pub endpoints: Endpoints,
     /// True if the node is marked as failed.
     pub failed: bool,
+    /// The secret of a Redis node.
+    pub secret: Option<NodeSecret>,
 }
 
 /// Everything that a view is made of.

@@ -182,6 +182,7 @@ fn all_slots() -> SlotView {
         role: Role::Primary,
         endpoints: Endpoints::default(),
         failed: false,
+        secret: None,
     });
     SlotView::new(ViewParts {
         edition: 1,

@@ -25,7 +25,7 @@ fn node(letter: char, role: Role) -> NodeView {
         ..Endpoints::default()
     };
     let (id, shard) = (NodeId::new(name.as_bytes()).unwrap(), ShardId::new(name.as_bytes()).unwrap());
-    NodeView { id, shard, role, endpoints, failed: false }
+    NodeView { id, shard, role, endpoints, failed: false, secret: None }
 }
 
 fn parts(me: u16) -> ViewParts {

@@ -108,6 +108,13 @@ fn the_secret_of_redis_is_no_address() {
     assert!(extensions.iter().any(|extension| extension.kind == 4 && extension.data.len() == 40));
     let found = dialect::read(&extensions, dialect);
     assert_eq!((&*found.client_ipv4, found.shard.is_some(), &*found.node_name), ("", true, "node2"));
+    let secret = found.secret.unwrap();
+    assert!(extensions.iter().any(|extension| extension.data == secret.digits()));
+    assert_eq!(format!("{secret:?}"), "NodeSecret", "it is never shown");
+    assert_eq!(dialect::read(&extensions, Dialect::Valkey).secret, None);
+    let written =
+        [Dialect::Unknown, Dialect::Redis, Dialect::Valkey].map(|peer| dialect::write(&found, Reader::All(peer)));
+    assert!(written.iter().flatten().all(|extension| extension.data != secret.digits()));
     // A peer that takes Redis for Valkey still takes no secret for an address.
     assert_eq!(dialect::read(&extensions, Dialect::Valkey).client_ipv4, "");
 }

@@ -45,7 +45,7 @@ fn node(letter: &str, port: u16, role: Role) -> NodeView {
         ..Endpoints::default()
     };
     let (id, shard) = (NodeId::new(name.as_bytes()).unwrap(), ShardId::new(name.as_bytes()).unwrap());
-    NodeView { id, shard, role, endpoints, failed: false }
+    NodeView { id, shard, role, endpoints, failed: false, secret: None }
 }
 
 pub fn slot(number: u64) -> Slot {
