@@ -106,7 +106,7 @@ const REPLICATION: InertDirectives = InertDirectives {
 };
 
 const CLUSTER: InertDirectives = InertDirectives {
-    why: "Nodes are pinged once a second. Slots move as in Valkey, not as in Redis 8.4.",
+    why: "Nodes are pinged once a second. Whole slots never move from here to Redis.",
     awaits: true,
     directives: &[
         Directive::int("cluster-ping-interval", 1, INT_MAX, "1000").hidden(),

@@ -8,6 +8,7 @@ use journal::merge::Merge;
 use crate::machine::{Machine, Usage};
 use crate::migrations::Migration;
 use crate::slots::bus::BusRequest;
+use crate::slots::jobs::SlotJob;
 use crate::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 use config::{ConfigHost, LogLevel};
 
@@ -143,6 +144,14 @@ pub trait Host: ConfigHost + Send + Sync {
     /// # Errors
     /// The reason why it can't begin.
     fn export_slots(&self) -> Result<(), String> {
+        Err("slots can't be moved here".into())
+    }
+
+    /// Begins an import from Redis, in a thread of its own.
+    ///
+    /// # Errors
+    /// The reason why it can't begin.
+    fn import_slots(&self, _job: Arc<SlotJob>) -> Result<(), String> {
         Err("slots can't be moved here".into())
     }
 

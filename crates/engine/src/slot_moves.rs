@@ -1,5 +1,5 @@
 //! Moves of whole slots between nodes: the source's side ([`Export`]), the target's side ([`Import`]), and the end of imports that this node
-//! only followed ([`FollowedEnds`]).
+//! only followed ([`FollowedEnds`]). A source that is Redis speaks another dialect, which [`RedisSource`] translates for the import.
 //!
 //! Each is a machine without a clock, a connection and threads. The caller passes these to `step`, and calls it again once the condition
 //! that it has returned ([`MoveWait`]) holds. Workers and the cluster's bus do a part of the work. `block` waits for their results.
@@ -11,6 +11,7 @@ mod ending;
 mod export;
 mod import;
 mod records;
+mod redis;
 
 use std::io;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use replication::backlog::Overflow;
 pub use self::ending::{CleanUp, FollowedEnds, forget_followed};
 pub use self::export::Export;
 pub use self::import::{Import, LOST_SOURCE};
+pub use self::redis::{Channel, Nodes as RedisNodes, RedisLink, RedisSource};
 
 /// The condition for the next step of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,6 +13,7 @@ use engine::migrations::Migration;
 use engine::pause::PausePurpose;
 use engine::replication::replicas::{ReplicaFigures, ReplicaStage};
 use engine::slots::bus::BusRequest;
+use engine::slots::jobs::SlotJob;
 use engine::snapshots::{Outlet, Piece, Purpose, SnapshotForm};
 use engine::state::{Engine, UNSAFE_SHUTDOWN};
 use engine::worker::Worker;
@@ -321,6 +322,10 @@ impl Host for ServerHost {
 
     fn export_slots(&self) -> Result<(), String> {
         slot_moves::start_exports(self.engine()?)
+    }
+
+    fn import_slots(&self, job: Arc<SlotJob>) -> Result<(), String> {
+        slot_moves::start_import_from_redis(self.engine()?, job)
     }
 
     fn cluster(&self, request: BusRequest) -> Result<(), String> {

@@ -7,13 +7,18 @@ use std::sync::Arc;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use engine::slot_moves::{CleanUp, Export, FollowedEnds, Import, LOST_SOURCE, MoveClock, MoveWait};
+use engine::slot_moves::{
+    CleanUp, Export, FollowedEnds, Import, LOST_SOURCE, MoveClock, MoveWait, RedisNodes, RedisSource,
+};
 use engine::slots::jobs::{JobState, SlotJob};
 use engine::state::Engine;
 
+mod node_socket;
+mod redis;
 mod source;
 mod target;
 
+use self::redis::RedisSockets;
 use self::source::SourceSocket;
 use self::target::TargetSocket;
 use crate::connection::Socket;
@@ -82,6 +87,34 @@ pub fn start_import(engine: &'static Engine, socket: Socket, job: Arc<SlotJob>) 
         engine.slots.jobs.end(&job, JobState::Failed, "Failed to start a thread", now_us() / 1_000_000);
         engine.keyspace.stage(job.slots.iter().map(engine::slots::Slot::index), false);
     }
+}
+
+/// Starts the thread of an import from a Redis node.
+///
+/// # Errors
+/// The reason why it can't start.
+pub fn start_import_from_redis(engine: &'static Engine, job: Arc<SlotJob>) -> Result<(), String> {
+    let nodes = job.nodes.as_ref().zip(engine.slots.view()).and_then(|(nodes, view)| {
+        let source = view.nodes.iter().find(|node| node.id.as_str() == nodes.source)?;
+        Some(RedisNodes { source: source.clone(), me: nodes.target.clone() })
+    });
+    let nodes = nodes.ok_or("the source is not known any more")?;
+    let run = move || {
+        let mut link = RedisSource::begin(engine, job.clone(), nodes, RedisSockets::new(engine));
+        let mut import = Import::begin(engine, job, &link);
+        loop {
+            let wait = import.step(&mut link);
+            if wait == MoveWait::Over {
+                break;
+            }
+            link.pump();
+            match wait {
+                MoveWait::Thread => import.block(BLOCK_MAX),
+                wait => link.link().wait(wait),
+            }
+        }
+    };
+    threads::spawn(&threads::SLOT_IMPORT, run).map(drop).map_err(threads::cannot_start)
 }
 
 /// Ends an import that has no connection. It has no keys yet.

@@ -208,7 +208,7 @@ pub const SLOT_IMPORT: Thread = Thread {
     name: "slot-import",
     shown: "`slot-import`",
     started_by: "`slot_moves`, one per import of slots",
-    owns: "the connection of the slots' source",
+    owns: "the connection of the slots' source, two if it is Redis",
     waits_for: "the connection; the worker that applies the commands",
     ends: "with the import",
 };

@@ -8,6 +8,7 @@ mod bus;
 mod exporting;
 mod help;
 mod migrating;
+mod migration;
 mod scan;
 mod slots;
 
@@ -223,6 +224,16 @@ const SUBCOMMANDS: &[Spec<Run>] = &[
         "SLOTSRANGE start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...] NODE node-id:string",
     )
     .facts(fact::REFUSES_SHORT),
+    subcommand(
+        "migration",
+        -4,
+        CHANGE,
+        migration::migration,
+        "8.4.0",
+        "Moves whole slots of a Redis node here, and shows or cancels moves.",
+        "<IMPORT start-slot:integer end-slot:integer [start-slot:integer end-slot:integer ...] | STATUS <ID \
+         task-id:string | ALL>:status | CANCEL <ID task-id:string | ALL>:cancel>:subcommand",
+    ),
     subcommand("myid", 2, LOOK_ALWAYS, bus::myid, "3.0.0", "Answers the node's name.", ""),
     subcommand("myshardid", 2, LOOK_ALWAYS, bus::myshardid, "7.2.0", "Answers the name of the node's shard.", "")
         .tips(CHANGES),

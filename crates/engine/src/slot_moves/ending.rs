@@ -86,8 +86,9 @@ impl CleanUp {
 
     fn end(&mut self, clock: &dyn MoveClock) {
         let CleanUp { engine, job, message, .. } = self;
-        engine.slots.jobs.end(job, JobState::Failed, message, clock.unix_s());
-        let line = format!("The import {} of the slots {} has failed: {message}", job.name, job.ranges);
+        let state = job.failed_state();
+        engine.slots.jobs.end(job, state, message, clock.unix_s());
+        let line = format!("The import {} of the slots {} has {}: {message}", job.name, job.ranges, state.name());
         engine.host.log(LogLevel::Warning, &line);
         self.stage = Stage::Over;
     }

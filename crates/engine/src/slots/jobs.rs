@@ -293,13 +293,14 @@ impl SlotJob {
         }
     }
 
-    /// Asks for the end of an export, in the name of an operator. Returns false if the export has ended, or if its target may have
+    /// Asks for the end of a job, in the name of an operator. Returns false if the job has ended or failed, or if its target may have
     /// the slots already.
-    pub fn cancel(&self) -> bool {
+    pub fn cancel(&self, message: &str) -> bool {
         let mut progress = lock(&self.progress);
-        let may_end = !progress.state.has_ended() && progress.state != JobState::FailoverGranted;
+        let is_late = matches!(progress.state, JobState::FailoverGranted | JobState::CleaningUp) || progress.claims;
+        let may_end = !progress.state.has_ended() && !is_late;
         if may_end && progress.asked_failure.is_none() {
-            (progress.asked_failure, progress.is_cancelled) = (Some(String::new()), true);
+            (progress.asked_failure, progress.is_cancelled) = (Some(message.to_owned()), true);
         }
         may_end
     }
@@ -771,10 +772,20 @@ mod tests {
     #[test]
     fn an_export_is_cancelled_or_granted() {
         let (early, late) = (export("a", 0), export("b", 2));
-        assert!(early.cancel() && early.grant(6).is_err());
+        assert!(early.cancel("") && early.grant(6).is_err());
         assert_eq!((early.failed_state(), early.state()), (JobState::Cancelled, JobState::Connecting));
-        assert!(late.grant(6).is_ok() && !late.cancel());
+        assert!(late.grant(6).is_ok() && !late.cancel(""));
         assert_eq!((late.failed_state(), late.state()), (JobState::Failed, JobState::FailoverGranted));
+    }
+
+    #[test]
+    fn an_import_is_cancelled_until_it_fails_or_is_claimed() {
+        let (early, claimed, failed) = (job("a", 0), job("b", 2), job("c", 4));
+        assert!(early.cancel("why") && early.claim() == Err("why".into()));
+        assert_eq!(early.failed_state(), JobState::Cancelled);
+        assert!(claimed.claim().is_ok() && !claimed.cancel("why"));
+        failed.enter(JobState::CleaningUp, 6);
+        assert!(!failed.cancel("why") && failed.failed_state() == JobState::Failed);
     }
 
     #[test]

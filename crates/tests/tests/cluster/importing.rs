@@ -22,7 +22,7 @@ fn valkey_is_here() -> bool {
 }
 
 /// The value of a field of the newest job.
-fn job_field(node: &Node, name: &str) -> String {
+pub(crate) fn job_field(node: &Node, name: &str) -> String {
     let jobs = node.reply("CLUSTER GETSLOTMIGRATIONS");
     let Some(job) = jobs.items().first() else { return String::new() };
     let texts: Vec<_> = job.items().iter().map(text).collect();
@@ -30,16 +30,16 @@ fn job_field(node: &Node, name: &str) -> String {
     value.unwrap_or_else(|| panic!("no field {name}: {texts:?}"))
 }
 
-fn text(reply: &Reply) -> String {
+pub(crate) fn text(reply: &Reply) -> String {
     reply.integer().map_or_else(|| String::from_utf8_lossy(reply.text()).into_owned(), |number| number.to_string())
 }
 
-fn wait_for_state(node: &Node, state: &str) {
+pub(crate) fn wait_for_state(node: &Node, state: &str) {
     node.wait_until(&format!("its job is in the state {state}"), |node| job_field(node, "state") == state);
 }
 
 /// Checks that no list or count shows a key.
-fn check_hidden(node: &Node) {
+pub(crate) fn check_hidden(node: &Node) {
     assert_eq!(node.reply("DBSIZE").integer(), Some(0), "{:?}", node.make);
     assert!(node.reply("KEYS *").items().is_empty());
     assert!(node.reply("KEYS {a}*").items().is_empty());
@@ -49,19 +49,19 @@ fn check_hidden(node: &Node) {
     assert!(node.text("GET {a}1").starts_with("MOVED"));
 }
 
-fn keys_in(node: &Node, slot: u64) -> i64 {
+pub(crate) fn keys_in(node: &Node, slot: u64) -> i64 {
     node.reply(&format!("CLUSTER COUNTKEYSINSLOT {slot}")).integer().unwrap()
 }
 
 /// Two nodes: the first one has the slot of `{a}`, and the second one has others.
-fn pair(source: Node, target: Node) -> [Node; 2] {
+pub(crate) fn pair(source: Node, target: Node) -> [Node; 2] {
     let nodes = [target, source];
     join(&[&nodes[0], &nodes[1]]);
     let [target, source] = nodes;
     [source, target]
 }
 
-fn slot_of_a(node: &Node) -> u64 {
+pub(crate) fn slot_of_a(node: &Node) -> u64 {
     node.reply("CLUSTER KEYSLOT {a}").integer().unwrap() as u64
 }
 
@@ -354,7 +354,7 @@ fn a_full_synchronization_ends_an_import() {
 }
 
 /// Keys of all types, in slots that move.
-const VALUES: [(&str, &str); 8] = [
+pub(crate) const VALUES: [(&str, &str); 8] = [
     ("SET {a}string text", "GET {a}string"),
     ("RPUSH {a}list a b c", "LRANGE {a}list 0 -1"),
     ("HSET {a}hash f v g w", "HGET {a}hash g"),

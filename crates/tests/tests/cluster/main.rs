@@ -14,5 +14,6 @@ mod joining;
 mod messages;
 mod moving;
 mod partitions;
+mod pulling;
 mod rolling;
 mod shutdown;

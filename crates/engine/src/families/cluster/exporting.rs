@@ -106,7 +106,7 @@ pub(super) fn cancelslotmigrations(turn: &mut Turn<'_, '_>) -> Outcome {
     if exports.is_empty() {
         return Err(Error::fixed("ERR No migrations ongoing"));
     }
-    if exports.iter().filter(|job| job.cancel()).count() == 0 {
+    if exports.iter().filter(|job| job.cancel("")).count() == 0 {
         return Err(Error::fixed("ERR The target has been granted the slots already"));
     }
     turn.reply.ok();

@@ -39,6 +39,8 @@ const LINES: &[&str] = &[
     "    Return information about all network links between this node and its peers.",
     "MEET <ip> <port> [<bus-port>]",
     "    Connect nodes into a working cluster.",
+    "MIGRATION (IMPORT <start slot> <end slot> [<start slot> <end slot> ...] | STATUS (ID <task-id> | ALL) | CANCEL (ID <task-id> | ALL))",
+    "    Move slots of a Redis node to this node; show or cancel such moves.",
     "MYID",
     "    Return the node id.",
     "MYSHARDID",

@@ -310,7 +310,7 @@ fn establish(turn: &mut Turn<'_, '_>) -> Outcome {
 
 /// Adds an import, and stages its slots. Slots with keys, and slots whose keys are being deleted, are refused: the deletion would also
 /// delete new keys.
-fn begin_import(engine: &'static Engine, job: &Arc<SlotJob>, is_from_log: bool) -> Outcome {
+pub(super) fn begin_import(engine: &'static Engine, job: &Arc<SlotJob>, is_from_log: bool) -> Outcome {
     engine.slots.jobs.keep(engine.settings.cluster_slot_migration_log_max_len.get_usize());
     engine.slots.jobs.begin(job.clone(), |others| {
         let overlaps = |other: &Arc<SlotJob>| !other.state().has_ended() && other.slots.intersects(&job.slots);
