@@ -11,6 +11,10 @@ use crate::parse::ReplyError;
 const DEPTH_MAX: usize = 128;
 /// Longest line (simple string, error, number or length) in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
+/// Longest line that [`short_reply`] looks for, in bytes.
+const SHORT_LINE_BYTES_MAX: usize = 128;
+/// Most digits of a length that [`short_reply`] reads.
+const SHORT_DIGITS_MAX: usize = 9;
 /// Largest part of an error's text that is kept, in bytes.
 const ERROR_BYTES_KEPT: usize = 4096;
 
@@ -100,6 +104,12 @@ impl Skimmer {
     /// # Errors
     /// The bytes are not valid replies.
     pub fn feed_one(&mut self, bytes: &[u8]) -> Result<usize, ReplyError> {
+        if self.is_between_replies()
+            && let Some(length) = short_reply(bytes)
+        {
+            self.replies += 1;
+            return Ok(length);
+        }
         let (before, mut at) = (self.replies, 0);
         while at < bytes.len() && self.replies == before {
             let rest = &bytes[at..];
@@ -109,6 +119,12 @@ impl Skimmer {
             };
         }
         Ok(at)
+    }
+
+    /// Returns true if the next byte begins a reply, or a push or an attribute before one.
+    #[inline]
+    fn is_between_replies(&self) -> bool {
+        matches!(self.state, SkimState::Line) && self.line_bytes == 0 && self.open.is_empty()
     }
 
     /// Reads a line, or the part of it that has arrived.
@@ -227,6 +243,31 @@ impl Skimmer {
     }
 }
 
+/// Returns the length of the reply at the beginning of `bytes`, if it is a whole one of the most frequent kinds: a string, or a short line.
+/// The caller reads all others in general.
+#[inline]
+fn short_reply(bytes: &[u8]) -> Option<usize> {
+    let (&kind, rest) = bytes.split_first()?;
+    match kind {
+        b'$' => {
+            let (mut length, mut digits) = (0, 0);
+            while let Some(digit @ b'0'..=b'9') = rest.get(digits)
+                && digits < SHORT_DIGITS_MAX
+            {
+                (length, digits) = (10 * length + usize::from(digit - b'0'), digits + 1);
+            }
+            let is_header = digits > 0 && rest.get(digits..digits + 2)? == b"\r\n";
+            let end = 1 + digits + 2 + length + 2;
+            (is_header && (digits == 1 || rest[0] != b'0') && end <= bytes.len()).then_some(end)
+        }
+        b'+' | b':' | b'-' | b'_' | b'#' | b',' => {
+            let end = rest.iter().take(SHORT_LINE_BYTES_MAX).position(|byte| *byte == b'\n')?;
+            (end > 0 && rest[end - 1] == b'\r').then_some(end + 2)
+        }
+        _ => None,
+    }
+}
+
 /// Parses the length in a header.
 fn length(text: &[u8]) -> Result<u64, ReplyError> {
     if text == b"?" {
@@ -276,6 +317,45 @@ mod tests {
         }
         // A push belongs to the reply that comes after it.
         assert_eq!(taken, [(5, 1), (26, 2), (5, 3), (6, 3)]);
+    }
+
+    #[test]
+    fn short_replies_are_read_at_once() {
+        let whole = |bytes: &str| short_reply(bytes.as_bytes());
+        for reply in
+            ["+OK\r\n", ":-12\r\n", "-ERR x\r\n", "_\r\n", "$0\r\n\r\n", "$3\r\na\nb\r\n", "$10\r\n0123456789\r\n"]
+        {
+            assert_eq!(whole(reply), Some(reply.len()), "{reply:?}");
+            assert_eq!(whole(&format!("{reply}+OK\r\n")), Some(reply.len()), "{reply:?}");
+            (0..reply.len()).for_each(|end| assert_eq!(whole(&reply[..end]), None, "{reply:?} {end}"));
+        }
+        for other in [
+            "$-1\r\n",
+            "*0\r\n",
+            ">0\r\n",
+            "+OK\n",
+            "\n",
+            "+\n",
+            "$\r\n",
+            "$01\r\na\r\n",
+            "$9999999999\r\n",
+            "$1x\r\na\r\n",
+        ] {
+            assert_eq!(whole(other), None, "{other:?}");
+        }
+        assert_eq!(whole(&format!("+{}\r\n", "x".repeat(SHORT_LINE_BYTES_MAX))), None);
+    }
+
+    /// Skims bytes that arrive in two parts, one reply at a time. Returns the number of replies and the end of each step.
+    fn skim_ones(bytes: &[u8], at: usize) -> Result<(u64, Vec<usize>), ReplyError> {
+        let (mut skimmer, mut ends) = (Skimmer::new(), Vec::new());
+        for (mut part, end) in [(&bytes[..at], at), (&bytes[at..], bytes.len())] {
+            while !part.is_empty() {
+                part = &part[skimmer.feed_one(part)?..];
+                ends.push(end - part.len());
+            }
+        }
+        Ok((skimmer.replies(), ends))
     }
 
     #[test]
@@ -360,6 +440,21 @@ mod tests {
             let (count, errors) = skim(&bytes, size).unwrap();
             prop_assert_eq!(count, parsed);
             prop_assert_eq!(errors.len(), values.iter().map(errors_in).sum::<usize>());
+        }
+
+        /// Reading one reply at a time finds the end of each, wherever the stream is cut.
+        #[test]
+        fn replies_one_by_one_agree_with_the_parser(values in proptest::collection::vec(value(), 1..8), cut in 0.0..1.0) {
+            let (mut bytes, mut expected) = (Vec::new(), Vec::new());
+            for value in &values {
+                value.encode(&mut bytes);
+                expected.push(bytes.len());
+            }
+            let at = (cut * bytes.len() as f64) as usize;
+            let (count, ends) = skim_ones(&bytes, at).unwrap();
+            prop_assert_eq!(count, values.len() as u64);
+            prop_assert!(ends.iter().all(|end| *end == at || expected.contains(end)));
+            prop_assert!(expected.iter().all(|end| ends.contains(end)));
         }
     }
 }

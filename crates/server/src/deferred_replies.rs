@@ -148,14 +148,12 @@ impl DeferredReplies {
         self.chunks.get_mut(index as usize)?.splice.as_deref_mut()
     }
 
-    /// Takes other nodes' replies to commands of the chunk with this number. Each has the index of its command.
-    pub fn fill<'r>(&mut self, number: u64, replies: impl Iterator<Item = (usize, &'r [u8])>) {
+    /// Takes other nodes' replies to commands of the chunk with this number, which `fill` puts into their places.
+    pub fn fill(&mut self, number: u64, fill: impl FnOnce(&mut Splice)) {
         let is_last = number == self.last_number();
         let Some(splice) = self.splice(number) else { return };
         let (missing, bytes) = (splice.missing(), splice.bytes());
-        for (index, reply) in replies {
-            splice.fill(index, reply);
-        }
+        fill(splice);
         let (arrived, more) = (missing - splice.missing(), splice.bytes() - bytes);
         self.missing -= arrived;
         self.ended_bytes += if is_last { 0 } else { more };
@@ -187,7 +185,7 @@ impl DeferredReplies {
             && chunk.is_complete()
         {
             let bytes = chunk.bytes();
-            match &chunk.splice {
+            match &mut chunk.splice {
                 Some(splice) => splice.assemble(&chunk.replies, output),
                 None => output.append(&mut chunk.replies),
             }

@@ -214,8 +214,17 @@ impl EventLoop {
     }
 
     fn wait(&mut self) {
+        self.waited =
+            if self.links.has_to_send() && self.has_more_input() { Waited::NotAtAll } else { self.wait_long() };
+        if !self.pending.is_empty() {
+            self.announce_pending();
+        }
+    }
+
+    /// Waits for the next work.
+    fn wait_long(&mut self) -> Waited {
         let timeout = self.timeout();
-        self.waited = if timeout.is_some_and(|timeout| timeout.is_zero()) {
+        if timeout.is_some_and(|timeout| timeout.is_zero()) {
             self.poll(timeout);
             Waited::NotAtAll
         } else if let Some((permit, now)) = self.polling.permit() {
@@ -223,9 +232,6 @@ impl EventLoop {
         } else {
             self.poll(timeout);
             Waited::Slept
-        };
-        if !self.pending.is_empty() {
-            self.announce_pending();
         }
     }
 

@@ -10,13 +10,19 @@ use std::collections::HashMap;
 use config::Settings;
 use engine::slots::forward::{Forwarded, Target};
 
-use self::link::{Link, Login, ReplyTo};
+use self::link::{Link, Login, ReplyTo, ShareOf};
 
 /// The first token of a link in the poller. Tokens of client connections are lower, and tokens of listening sockets are higher.
 pub const LINKS: u64 = 1 << 61;
 
 /// Time after a failed connection before the next attempt, in milliseconds. Commands are refused meanwhile.
 const RETRY_MS: u64 = 500;
+
+/// Time for which a thread gathers requests in further turns while more connections are ready, in microseconds. A call of the system and
+/// a wake-up of the other node then serve several clients.
+const GATHER_US: u64 = 100;
+/// Bytes of a link's requests that are sent without further gathering.
+const GATHERED_BYTES_MAX: usize = 32 * 1024;
 
 /// The links of a thread.
 #[derive(Default)]
@@ -28,6 +34,8 @@ pub struct Links {
     next_id: u64,
     /// Links with requests to send at the end of the turn.
     to_send: Vec<u64>,
+    /// The beginning of the first turn with requests in `to_send`, in microseconds of Unix time.
+    gathering_since_us: Option<u64>,
     /// Nodes that could not be reached, with the time and the reason.
     failed: HashMap<Target, (u64, String)>,
 }
@@ -92,22 +100,20 @@ impl Links {
         link.push(command, asks, forwarded.requests_of(index), to, now_ms);
     }
 
-    /// Appends all commands for a node to its link.
-    pub fn push_all(
-        &mut self,
-        id: u64,
-        forwarded: &Forwarded,
-        target: usize,
-        to: impl Fn(usize) -> ReplyTo,
-        now_ms: u64,
-    ) {
-        let Some(link) = self.by_id.get_mut(&id) else { return };
+    /// Appends a node's share of the commands to its link.
+    pub fn push_all(&mut self, id: u64, forwarded: &Forwarded, to: ShareOf, now_ms: u64) {
+        let ShareOf { client, chunk, target } = to;
+        let (Some(link), Some(share)) = (self.by_id.get_mut(&id), forwarded.shares.get(target)) else { return };
         if !link.has_output() {
             self.to_send.push(id);
         }
+        if share.is_plain && link.target.counter.is_none() {
+            return link.push_share(share, to, now_ms);
+        }
         for index in forwarded.indexes_of(target) {
             if let Some(command) = forwarded.commands.get(index) {
-                link.push(command, command.asks, forwarded.requests_of(index), to(index), now_ms);
+                let to = ReplyTo { client, chunk, index };
+                link.push(command, command.asks, forwarded.requests_of(index), to, now_ms);
             }
         }
     }
@@ -123,8 +129,22 @@ impl Links {
         }
     }
 
+    /// Returns true if there are requests to send.
+    #[inline]
+    pub fn has_to_send(&self) -> bool {
+        !self.to_send.is_empty()
+    }
+
+    /// Returns true if the requests should wait for the next turn, because it may add more of them.
+    pub fn may_gather(&mut self, turn_began_us: u64) -> bool {
+        let since_us = *self.gathering_since_us.get_or_insert(turn_began_us);
+        let is_much = |id: &u64| self.by_id.get(id).is_some_and(|link| link.unsent_bytes() > GATHERED_BYTES_MAX);
+        turn_began_us.saturating_sub(since_us) < GATHER_US && !self.to_send.iter().any(is_much)
+    }
+
     /// Takes the links with requests to send.
     pub fn take_to_send(&mut self) -> Vec<u64> {
+        self.gathering_since_us = None;
         std::mem::take(&mut self.to_send)
     }
 
@@ -154,4 +174,20 @@ fn login(settings: &Settings) -> Login {
     let [user, password] = [settings.cluster_forward_user.get(), settings.cluster_forward_password.get()];
     let login = if user.is_empty() { (settings.masteruser.get(), settings.masterauth.get()) } else { (user, password) };
     (!login.1.is_empty()).then(|| (login.0.to_string(), login.1.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_gathered_for_a_limited_time() {
+        let mut links = Links { to_send: vec![1], ..Links::default() };
+        assert!(links.has_to_send() && links.may_gather(1000) && links.may_gather(1000 + GATHER_US - 1));
+        assert!(!links.may_gather(1000 + GATHER_US));
+        assert_eq!(links.take_to_send(), [1]);
+        assert!(!links.has_to_send());
+        links.to_send.push(1);
+        assert!(links.may_gather(1000 + GATHER_US));
+    }
 }

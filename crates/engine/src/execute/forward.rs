@@ -15,7 +15,7 @@ use crate::clients::session::{Multi, ReplyMode, Session};
 use crate::clients::transaction::is_exec;
 use crate::services::routing::is_sharded;
 use crate::slots::check::Redirect;
-use crate::slots::forward::{Counted, Forwarded, ForwardedCommand};
+use crate::slots::forward::{Counted, Forwarded, ForwardedCommand, push_request};
 use crate::worker::tables::Planned;
 use crate::worker::{GateGuard, Worker, hash_keys};
 use cluster::view::{NodeIndex, NodeView};
@@ -75,9 +75,8 @@ impl Worker {
         }
         session.client.last_command.store(command.id as u32, Ordering::Relaxed);
         let only_reads = command.info.has(flag::READONLY);
-        self.push_forwarded(session, (node, false), None, out, |forwarded| {
-            forwarded.push_request(args);
-            (only_reads, 0)
+        self.push_forwarded(session, (node, false), None, (only_reads, 0), out, |requests| {
+            push_request(args, requests)
         });
         Progress::Ready
     }
@@ -99,15 +98,14 @@ impl Worker {
         if let Some(multi) = transaction {
             session.set_multi(None);
             let only_reads = multi.queue.iter().all(|queued| self.only_reads(queued.command, &queued.args.args()));
-            self.push_forwarded(session, destination, counted, out, |forwarded| {
-                push_transaction(forwarded, &multi, invoked.args);
-                (only_reads, multi.queue.len() + 1)
+            let facts = (only_reads, multi.queue.len() + 1);
+            self.push_forwarded(session, destination, counted, facts, out, |requests| {
+                push_transaction(requests, &multi, invoked.args);
             });
         } else {
             let only_reads = self.only_reads(invoked.command, invoked.args);
-            self.push_forwarded(session, destination, counted, out, |forwarded| {
-                forwarded.push_request(invoked.args);
-                (only_reads, 0)
+            self.push_forwarded(session, destination, counted, (only_reads, 0), out, |requests| {
+                push_request(invoked.args, requests);
             });
         }
         if self.engine.settings.cluster_forward.get() == ClusterForward::Strict {
@@ -115,36 +113,27 @@ impl Worker {
         }
     }
 
-    /// Appends the requests that `push` writes to those for a node. `push` returns true if they change nothing, and the number of replies
+    /// Appends the requests that `push` writes to those for a node. `only_reads`: they change nothing. `skipped`: the number of replies
     /// before the one that the client gets.
     #[inline]
     fn push_forwarded(
         &mut self,
         session: &mut Session,
-        (node, asks): Destination,
+        (index, asks): Destination,
         counted: Option<Counted>,
+        (only_reads, skipped): (bool, usize),
         out: &Output,
-        push: impl FnOnce(&mut Forwarded) -> (bool, usize),
+        push: impl FnOnce(&mut Vec<u8>),
     ) {
         let Some(view) = self.slots.view() else { return };
-        let Some(node) = view.nodes.get(node.place()) else { return };
+        let Some(node) = view.nodes.get(index.place()) else { return };
         session.forwarding.note(view.edition, node.id);
         let uses_tls = || self.engine.settings.tls_cluster.get();
         let address = || (node.endpoints.ip.as_str(), node.endpoints.ports.of(uses_tls()));
-        let target = self.forwarded.target(node.id, address, session.proto == Proto::Resp3);
-        let (only_reads, skipped) = push(&mut self.forwarded);
-        let (at, end) = (out.len(), self.forwarded.requests.len());
-        let attaches = false;
-        self.forwarded.commands.push(ForwardedCommand {
-            at,
-            target,
-            asks,
-            only_reads,
-            counted,
-            attaches,
-            skipped,
-            end,
-        });
+        let target = self.forwarded.target((view.edition, index), address, session.proto == Proto::Resp3);
+        let (at, attaches, end) = (out.len(), false, 0);
+        let command = ForwardedCommand { at, target, asks, only_reads, counted, attaches, skipped, end };
+        self.forwarded.push(command, push);
         self.stats().forwarded_commands.add(1);
     }
 
@@ -210,12 +199,12 @@ impl Worker {
 }
 
 /// Appends the requests of a transaction.
-fn push_transaction(forwarded: &mut Forwarded, multi: &Multi, exec: &Args<'_>) {
-    forwarded.requests.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
+fn push_transaction(requests: &mut Vec<u8>, multi: &Multi, exec: &Args<'_>) {
+    requests.extend_from_slice(b"*1\r\n$5\r\nMULTI\r\n");
     for queued in &multi.queue {
-        forwarded.push_request(&queued.args.args());
+        push_request(&queued.args.args(), requests);
     }
-    forwarded.push_request(exec);
+    push_request(exec, requests);
 }
 
 /// Returns true if the results of a session's commands depend on its connection to this node.

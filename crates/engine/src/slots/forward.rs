@@ -2,12 +2,16 @@
 
 use std::sync::Arc;
 
-use cluster::NodeId;
+use cluster::view::NodeIndex;
 use resp::parse::encode_request;
 use resp::request::Args;
 
 /// The greatest number of commands that one run forwards. The run ends after its present window then.
 pub const FORWARDED_MAX: usize = 1024;
+
+/// The first memory for the commands of a run, and for the bytes of the requests for one node: those of a usual pipeline.
+const COMMANDS_AT_FIRST: usize = 64;
+const REQUEST_BYTES_AT_FIRST: usize = 2048;
 
 /// A node that runs forwarded commands, and the form of its replies.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -59,8 +63,34 @@ pub struct ForwardedCommand {
     pub attaches: bool,
     /// The number of replies before its own that the client does not get: those of a transaction's queued commands.
     pub skipped: usize,
-    /// The end of its requests in [`Forwarded::requests`]. They begin at the end of the previous command's.
+    /// The end of its requests among those for its node. They begin at the end of the node's previous command.
     pub end: usize,
+}
+
+impl ForwardedCommand {
+    /// Returns true if its request is sent as it is and has one reply, which is the client's.
+    fn is_plain(&self) -> bool {
+        !self.asks && self.counted.is_none() && !self.attaches && self.skipped == 0
+    }
+}
+
+/// The requests of a run for one node.
+#[derive(Debug)]
+pub struct Share {
+    /// The requests.
+    pub requests: Vec<u8>,
+    /// The number of commands.
+    pub commands: usize,
+    /// True if the requests can be sent in one piece, and each has one reply, which is the client's.
+    pub is_plain: bool,
+}
+
+impl Share {
+    /// Returns a share without commands.
+    #[must_use]
+    pub fn empty() -> Share {
+        Share { requests: Vec::with_capacity(REQUEST_BYTES_AT_FIRST), commands: 0, is_plain: true }
+    }
 }
 
 /// The forwarded commands of one run, in order.
@@ -70,10 +100,10 @@ pub struct Forwarded {
     pub targets: Vec<Target>,
     /// The commands.
     pub commands: Vec<ForwardedCommand>,
-    /// The requests of all commands.
-    pub requests: Vec<u8>,
-    /// The ids of the nodes of `targets`, with the form of their replies.
-    ids: Vec<(NodeId, bool)>,
+    /// The requests for each of the nodes.
+    pub shares: Vec<Share>,
+    /// The nodes of `targets` in the view of this edition, with the form of their replies.
+    nodes: Vec<(u64, NodeIndex, bool)>,
     /// The token that the commands of the run count for. All or none of them count.
     pub(crate) counter: Option<Arc<Counter>>,
 }
@@ -92,23 +122,37 @@ impl Forwarded {
         self.commands.len() >= FORWARDED_MAX
     }
 
-    /// Returns the index of a node, which is added at its first command.
-    pub(crate) fn target<'h>(&mut self, id: NodeId, address: impl FnOnce() -> (&'h str, u16), resp3: bool) -> usize {
-        if let Some(index) = self.ids.iter().position(|known| *known == (id, resp3)) {
+    /// Returns the index of a node in the view of this edition. The node is added at its first command.
+    #[inline]
+    pub(crate) fn target<'h>(
+        &mut self,
+        (edition, node): (u64, NodeIndex),
+        address: impl FnOnce() -> (&'h str, u16),
+        resp3: bool,
+    ) -> usize {
+        let node = (edition, node, resp3);
+        if let Some(index) = self.nodes.iter().position(|known| *known == node) {
             return index;
         }
         let (host, port) = address();
-        self.ids.push((id, resp3));
+        self.nodes.push(node);
         self.targets.push(Target { host: host.to_owned(), port, resp3, counter: self.counter.clone() });
+        self.shares.push(Share::empty());
         self.targets.len() - 1
     }
 
-    /// Appends a request.
-    pub(crate) fn push_request(&mut self, args: &Args<'_>) {
-        match args.canonical() {
-            Some(request) => self.requests.extend_from_slice(request),
-            None => encode_request(&args.from(0).collect::<Vec<_>>(), &mut self.requests),
+    /// Appends a command, whose requests `push` writes.
+    #[inline]
+    pub(crate) fn push(&mut self, mut command: ForwardedCommand, push: impl FnOnce(&mut Vec<u8>)) {
+        let Some(share) = self.shares.get_mut(command.target) else { return };
+        push(&mut share.requests);
+        command.end = share.requests.len();
+        share.commands += 1;
+        share.is_plain &= command.is_plain();
+        if self.commands.is_empty() {
+            self.commands.reserve(COMMANDS_AT_FIRST);
         }
+        self.commands.push(command);
     }
 
     /// Returns true if the commands count for a pipeline token. There is only one command or transaction then, or one question for each
@@ -121,15 +165,14 @@ impl Forwarded {
     /// Appends the question for a node's count of the pipeline. The reply comes behind `at` bytes of the run's own replies.
     pub(crate) fn push_attach<'h>(
         &mut self,
-        id: NodeId,
+        node: (u64, NodeIndex),
         address: impl FnOnce() -> (&'h str, u16),
         resp3: bool,
         at: usize,
     ) {
-        let target = self.target(id, address, resp3);
-        let end = self.requests.len();
-        let (asks, only_reads, skipped, counted, attaches) = (false, true, 0, None, true);
-        self.commands.push(ForwardedCommand { at, target, asks, only_reads, counted, attaches, skipped, end });
+        let target = self.target(node, address, resp3);
+        let (asks, only_reads, skipped, counted, attaches, end) = (false, true, 0, None, true, 0);
+        self.push(ForwardedCommand { at, target, asks, only_reads, counted, attaches, skipped, end }, |_| ());
     }
 
     /// Returns the indexes of a node's commands.
@@ -140,8 +183,24 @@ impl Forwarded {
     /// Returns a command's requests.
     #[must_use]
     pub fn requests_of(&self, index: usize) -> &[u8] {
-        let start = index.checked_sub(1).and_then(|before| self.commands.get(before)).map_or(0, |before| before.end);
-        let end = self.commands.get(index).map_or(start, |command| command.end);
-        self.requests.get(start..end).unwrap_or_default()
+        let Some(command) = self.commands.get(index) else { return &[] };
+        let Some(share) = self.shares.get(command.target) else { return &[] };
+        share.requests.get(self.start_of(index)..command.end).unwrap_or_default()
+    }
+
+    /// Returns the start of a command's requests among those for its node.
+    #[must_use]
+    pub fn start_of(&self, index: usize) -> usize {
+        let before = self.commands.get(..index).unwrap_or_default();
+        let target = self.commands.get(index).map(|command| command.target);
+        before.iter().rev().find(|command| Some(command.target) == target).map_or(0, |command| command.end)
+    }
+}
+
+/// Appends a request.
+pub(crate) fn push_request(args: &Args<'_>, requests: &mut Vec<u8>) {
+    match args.canonical() {
+        Some(request) => requests.extend_from_slice(request),
+        None => encode_request(&args.from(0).collect::<Vec<_>>(), requests),
     }
 }

@@ -9,11 +9,12 @@ use resp::reply::Output;
 
 use std::cmp::Reverse;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use super::EventLoop;
 use crate::acceptor::LISTENERS;
 use crate::forward::LINKS;
-use crate::forward::link::{Broken, Outcome, Received, ReplyTo, Unanswered};
+use crate::forward::link::{Broken, Outcome, Received, ReplyTo, ShareOf, Unanswered};
 use crate::log;
 use crate::poller::{Poller, Ready};
 use crate::splice::Splice;
@@ -70,7 +71,7 @@ impl EventLoop {
             match self.links.to(node, client, settings, now_ms) {
                 Ok((id, is_new)) => {
                     new.extend(is_new.then_some(id));
-                    self.links.push_all(id, forwarded, target, |index| ReplyTo { client, chunk, index }, now_ms);
+                    self.links.push_all(id, forwarded, ShareOf { client, chunk, target }, now_ms);
                 }
                 Err(reason) => {
                     let error = unreachable(node, &reason);
@@ -129,11 +130,28 @@ impl EventLoop {
         }
     }
 
-    /// Sends the requests of this turn.
+    /// Sends the requests of this turn, unless the next turn may add more of them.
     pub(super) fn send_forwarded(&mut self) {
+        if self.links.has_to_send() && !self.links.may_gather(self.turn_began_us) {
+            self.send_gathered();
+        }
+    }
+
+    fn send_gathered(&mut self) {
         for id in self.links.take_to_send() {
             self.send_link(id);
         }
+    }
+
+    /// Returns true if there is more input, which may add requests to those that have been gathered. Otherwise sends these.
+    pub(super) fn has_more_input(&mut self) -> bool {
+        self.poll(Some(Duration::ZERO));
+        if self.ready.is_empty() {
+            self.send_gathered();
+            // A broken link has answered its commands with errors.
+            self.write();
+        }
+        !self.ready.is_empty()
     }
 
     fn send_link(&mut self, id: u64) {
@@ -156,26 +174,22 @@ impl EventLoop {
 
     /// Puts replies into their places, and sends redirected commands to the nodes that the redirects name.
     fn deliver_forwarded(&mut self, received: &Received) {
-        for of_chunk in received.outcomes.chunk_by(|(a, _), (b, _)| (a.client, a.chunk) == (b.client, b.chunk)) {
-            self.fill_chunk(&received.bytes, of_chunk);
+        for of_chunk in received.outcomes.chunk_by(|a, b| a.chunk() == b.chunk()) {
+            self.fill_chunk(received, of_chunk);
         }
     }
 
-    /// Puts replies for one chunk of one client into their places. `bytes` has them.
-    fn fill_chunk(&mut self, bytes: &[u8], outcomes: &[(ReplyTo, Outcome)]) {
-        let Some(&(ReplyTo { client, chunk, .. }, _)) = outcomes.first() else { return };
+    /// Puts replies for one chunk of one client into their places.
+    fn fill_chunk(&mut self, received: &Received, outcomes: &[Outcome]) {
+        let Some((client, chunk)) = outcomes.first().map(Outcome::chunk) else { return };
         let deferred = self.by_client.get(&client).and_then(|&key| self.connections.get_mut(key)?.deferred.as_mut());
         let Some(deferred) = deferred else { return };
-        let replies = outcomes.iter().filter_map(|(to, outcome)| match outcome {
-            Outcome::Reply(place) => Some((to.index, bytes.get(place.clone())?)),
-            Outcome::Redirect(_) => None,
-        });
-        deferred.fill(chunk, replies);
-        for (to, outcome) in outcomes {
-            if let Outcome::Redirect(line) = outcome
-                && !self.send_again(*to, line)
-            {
-                self.fill(*to, &[b"-", &**line, b"\r\n"].concat());
+        let mut redirected = Vec::new();
+        deferred.fill(chunk, |splice| redirected = place(splice, received, outcomes));
+        for (index, line) in redirected {
+            let to = ReplyTo { client, chunk, index };
+            if !self.send_again(to, line) {
+                self.fill(to, &[b"-", line, b"\r\n"].concat());
             }
         }
         self.after_fill(client, chunk);
@@ -216,7 +230,7 @@ impl EventLoop {
     fn fill(&mut self, to: ReplyTo, reply: &[u8]) {
         let deferred = self.by_client.get(&to.client).and_then(|&key| self.connections.get_mut(key)?.deferred.as_mut());
         if let Some(deferred) = deferred {
-            deferred.fill(to.chunk, std::iter::once((to.index, reply)));
+            deferred.fill(to.chunk, |splice| _ = splice.fill(to.index, reply));
             self.after_fill(to.client, to.chunk);
         }
     }
@@ -314,19 +328,38 @@ impl EventLoop {
         if !link.is_open() {
             self.links.note_failure(&target, &broken.reason, self.steady_ms());
         }
-        for Unanswered { to, is_unknown } in link.end() {
-            if is_unknown && target.counter.is_some() {
-                self.worker.stats().forwarding_failures.add(1);
-                self.close_uncertain(to.client, &target);
-                continue;
+        for unanswered in link.end() {
+            match unanswered {
+                Unanswered::Command { to, is_unknown } => self.fail(to, is_unknown, &target, &broken.reason),
+                Unanswered::OfShare { to, left, sent } => self.fail_share(to, (left, sent), &target, &broken.reason),
             }
-            let error = if is_unknown {
-                outcome_unknown(&target, &broken.reason)
-            } else {
-                unreachable(&target, &broken.reason)
-            };
-            self.worker.stats().forwarding_failures.add(1);
-            self.fill(to, error.as_bytes());
+        }
+    }
+
+    /// Answers a command whose link broke.
+    fn fail(&mut self, to: ReplyTo, is_unknown: bool, target: &Target, reason: &str) {
+        self.worker.stats().forwarding_failures.add(1);
+        if is_unknown && target.counter.is_some() {
+            return self.close_uncertain(to.client, target);
+        }
+        let error = if is_unknown { outcome_unknown(target, reason) } else { unreachable(target, reason) };
+        self.fill(to, error.as_bytes());
+    }
+
+    /// Answers the last commands of a share whose link broke: their number, and the number of bytes of the share's requests that were sent.
+    fn fail_share(&mut self, to: ShareOf, (left, sent): (usize, usize), target: &Target, reason: &str) {
+        let ShareOf { client, chunk, target: of } = to;
+        let deferred = self.by_client.get(&client).and_then(|&key| self.connections.get_mut(key)?.deferred.as_mut());
+        let Some(splice) = deferred.and_then(|deferred| deferred.splice(chunk)) else {
+            // The client has gone.
+            return self.worker.stats().forwarding_failures.add(left as u64);
+        };
+        let forwarded = splice.forwarded();
+        let may_change = |index: &usize| forwarded.commands.get(*index).is_some_and(|command| !command.only_reads);
+        let is_unknown = |index: usize| may_change(&index) && forwarded.start_of(index) < sent;
+        let all: Vec<(usize, bool)> = splice.unanswered(of).map(|index| (index, is_unknown(index))).collect();
+        for (index, is_unknown) in all {
+            self.fail(ReplyTo { client, chunk, index }, is_unknown, target, reason);
         }
     }
 
@@ -340,6 +373,27 @@ impl EventLoop {
             self.end_link(id, &Broken::new(format!("no reply within {timeout_ms} ms")));
         }
     }
+}
+
+/// Puts replies for a chunk into their places. Returns the commands that are redirected, with the redirects.
+fn place<'r>(splice: &mut Splice, received: &'r Received, outcomes: &'r [Outcome]) -> Vec<(usize, &'r [u8])> {
+    let mut redirected = Vec::new();
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Reply(to, place) => {
+                splice.fill(to.index, received.bytes.get(place.clone()).unwrap_or_default());
+            }
+            Outcome::Redirect(to, line) => redirected.push((to.index, &line[..])),
+            Outcome::Replies(of, place, lengths) => {
+                let replies = received.bytes.get(place.clone()).unwrap_or_default();
+                splice.fill_share(of.target, replies, received.lengths.get(lengths.clone()).unwrap_or_default());
+            }
+            Outcome::RedirectOfShare(of, line) => {
+                redirected.extend(splice.skip_in_share(of.target).map(|index| (index, &line[..])));
+            }
+        }
+    }
+    redirected
 }
 
 /// Returns the node that a redirect names, and true if ASKING must precede the command. A redirect without a host names the node `from`.

@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use engine::slots::forward::{ForwardedCommand, Target};
+use engine::slots::forward::{ForwardedCommand, Share, Target};
 use resp::parse::encode_request;
 use resp::skim::Skimmer;
 
@@ -35,6 +35,17 @@ pub struct ReplyTo {
     pub index: usize,
 }
 
+/// All commands of a chunk for the link's node, in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShareOf {
+    /// The client.
+    pub client: u64,
+    /// The chunk of its held replies.
+    pub chunk: u64,
+    /// The index of the node among the chunk's targets.
+    pub target: usize,
+}
+
 /// The use of the next reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expected {
@@ -55,6 +66,13 @@ enum Expected {
         /// The start of its request in the stream of all requests.
         sent_from: u64,
     },
+    /// The next replies are for a client: one for each of the last commands of a share.
+    Replies {
+        to: ShareOf,
+        left: usize,
+        /// The start of the share's requests in the stream of all requests.
+        sent_from: u64,
+    },
 }
 
 /// The end of a link.
@@ -73,22 +91,49 @@ impl Broken {
     }
 }
 
-/// A command without a reply, because its link broke.
+/// Commands without replies, because their link broke.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Unanswered {
-    /// The place of its reply.
-    pub to: ReplyTo,
-    /// True if the command may have run and changed something.
-    pub is_unknown: bool,
+pub enum Unanswered {
+    /// One command.
+    Command {
+        /// The place of its reply.
+        to: ReplyTo,
+        /// True if the command may have run and changed something.
+        is_unknown: bool,
+    },
+    /// The last commands of a share.
+    OfShare {
+        /// The share.
+        to: ShareOf,
+        /// The number of these commands.
+        left: usize,
+        /// The number of bytes of the share's requests that have been sent. Commands may have run if their requests begin before.
+        sent: usize,
+    },
 }
 
-/// The result of a command at the other node.
+/// Results of commands at the other node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     /// The reply for the client: its place in [`Received::bytes`].
-    Reply(Range<usize>),
+    Reply(ReplyTo, Range<usize>),
     /// The other node names another node that has the keys: a line of `MOVED` or `ASK`, without `-`.
-    Redirect(Vec<u8>),
+    Redirect(ReplyTo, Vec<u8>),
+    /// The replies to the next commands of a share: their place in [`Received::bytes`], and that of their lengths in
+    /// [`Received::lengths`].
+    Replies(ShareOf, Range<usize>, Range<usize>),
+    /// Like [`Outcome::Redirect`], for the next command of a share.
+    RedirectOfShare(ShareOf, Vec<u8>),
+}
+
+impl Outcome {
+    /// Returns the client, and the chunk of its held replies.
+    pub fn chunk(&self) -> (u64, u64) {
+        match self {
+            Outcome::Reply(to, _) | Outcome::Redirect(to, _) => (to.client, to.chunk),
+            Outcome::Replies(to, ..) | Outcome::RedirectOfShare(to, _) => (to.client, to.chunk),
+        }
+    }
 }
 
 /// Replies that the link has received.
@@ -97,7 +142,28 @@ pub struct Received {
     /// The input. It may end with the beginning of another reply.
     pub bytes: Vec<u8>,
     /// The results of commands, in order.
-    pub outcomes: Vec<(ReplyTo, Outcome)>,
+    pub outcomes: Vec<Outcome>,
+    /// The lengths of the replies to commands of shares, in order.
+    pub lengths: Vec<usize>,
+}
+
+impl Received {
+    /// Adds the reply to the next command of a share.
+    #[inline]
+    fn push(&mut self, to: ShareOf, place: Range<usize>) {
+        if let Some(line) = redirect(&self.bytes[place.clone()]) {
+            let line = line.to_vec();
+            return self.outcomes.push(Outcome::RedirectOfShare(to, line));
+        }
+        let at = self.lengths.len();
+        self.lengths.push(place.len());
+        match self.outcomes.last_mut() {
+            Some(Outcome::Replies(last, bytes, lengths)) if *last == to && bytes.end == place.start => {
+                (bytes.end, lengths.end) = (place.end, at + 1);
+            }
+            _ => self.outcomes.push(Outcome::Replies(to, place, at..at + 1)),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -215,6 +281,16 @@ impl Link {
         self.expected.push_back(Expected::Reply { to, only_reads, sent_from });
     }
 
+    /// Appends all commands of a share whose requests can be sent in one piece. The target has no counter.
+    pub fn push_share(&mut self, share: &Share, to: ShareOf, now_ms: u64) {
+        if self.expected.is_empty() {
+            self.active_ms = now_ms;
+        }
+        let sent_from = self.sent_before + self.output.len() as u64;
+        self.output.extend_from_slice(&share.requests);
+        self.expected.push_back(Expected::Replies { to, left: share.commands, sent_from });
+    }
+
     /// Has the other node count for the client's pipeline. `to` gets its present count.
     fn attach(&mut self, to: Option<ReplyTo>) {
         let Some(counter) = self.target.counter.clone() else { return };
@@ -242,6 +318,11 @@ impl Link {
     /// Returns true if there are requests to send.
     pub fn has_output(&self) -> bool {
         self.output_sent < self.output.len() || self.socket.has_records() || self.phase != Phase::Open
+    }
+
+    /// The number of bytes of requests that have not been sent.
+    pub fn unsent_bytes(&self) -> usize {
+        self.output.len() - self.output_sent
     }
 
     /// Continues to connect, and sends as much as the socket takes.
@@ -326,6 +407,7 @@ impl Link {
             received.bytes.shrink_to_fit();
         }
         received.outcomes.clear();
+        received.lengths.clear();
         self.received = received;
     }
 
@@ -344,7 +426,23 @@ impl Link {
         Ok(())
     }
 
+    #[inline]
     fn take_reply(&mut self, place: Range<usize>) -> Result<(), Broken> {
+        match self.expected.front_mut() {
+            Some(Expected::Replies { to, left, .. }) => {
+                self.received.push(*to, place);
+                *left -= 1;
+                if *left == 0 {
+                    self.expected.pop_front();
+                }
+                Ok(())
+            }
+            _ => self.take_other_reply(place),
+        }
+    }
+
+    /// Takes a reply that is not one of a share.
+    fn take_other_reply(&mut self, place: Range<usize>) -> Result<(), Broken> {
         let reply = &self.received.bytes[place.clone()];
         match self.expected.pop_front() {
             None => return Err(Broken::new("the other node sent a reply without a request")),
@@ -356,7 +454,7 @@ impl Link {
             }
             Some(Expected::Attached { to }) => {
                 let error = error_text(reply);
-                self.received.outcomes.extend(to.map(|to| (to, Outcome::Reply(place))));
+                self.received.outcomes.extend(to.map(|to| Outcome::Reply(to, place)));
                 if let Some(text) = error {
                     self.is_refused = true;
                     return Err(Broken::new(format!("the other node does not count for a pipeline token: {text}")));
@@ -372,11 +470,13 @@ impl Link {
             Some(Expected::Reply { to, .. }) => {
                 let of_transaction = self.redirect.take().filter(|_| reply.starts_with(b"-EXECABORT"));
                 let outcome = match redirect(reply).map(<[u8]>::to_vec).or(of_transaction) {
-                    Some(line) => Outcome::Redirect(line),
-                    None => Outcome::Reply(place),
+                    Some(line) => Outcome::Redirect(to, line),
+                    None => Outcome::Reply(to, place),
                 };
-                self.received.outcomes.push((to, outcome));
+                self.received.outcomes.push(outcome);
             }
+            // `take_reply` has these.
+            Some(Expected::Replies { .. }) => {}
         }
         Ok(())
     }
@@ -391,9 +491,12 @@ impl Link {
         let sent = if self.is_refused { 0 } else { self.sent_before + self.output_sent as u64 };
         self.expected.into_iter().filter_map(move |expected| match expected {
             Expected::Reply { to, only_reads, sent_from } => {
-                Some(Unanswered { to, is_unknown: !only_reads && sent_from < sent })
+                Some(Unanswered::Command { to, is_unknown: !only_reads && sent_from < sent })
             }
-            Expected::Attached { to } => to.map(|to| Unanswered { to, is_unknown: false }),
+            Expected::Replies { to, left, sent_from } => {
+                Some(Unanswered::OfShare { to, left, sent: sent.saturating_sub(sent_from) as usize })
+            }
+            Expected::Attached { to } => to.map(|to| Unanswered::Command { to, is_unknown: false }),
             _ => None,
         })
     }
@@ -486,11 +589,16 @@ mod tests {
         while received.len() < count {
             let result = link.receive(9);
             let taken = link.take_received();
-            for (to, outcome) in &taken.outcomes {
-                assert_eq!((to.client, to.chunk), (7, 3));
+            for outcome in &taken.outcomes {
+                assert_eq!(outcome.chunk(), (7, 3));
                 received.push(match outcome {
-                    Outcome::Reply(place) => shown("Reply", to.index, &taken.bytes[place.clone()]),
-                    Outcome::Redirect(line) => shown("Redirect", to.index, line),
+                    Outcome::Reply(to, place) => shown("Reply", to.index, &taken.bytes[place.clone()]),
+                    Outcome::Redirect(to, line) => shown("Redirect", to.index, line),
+                    Outcome::RedirectOfShare(of, line) => shown("Redirect of share", of.target, line),
+                    Outcome::Replies(of, place, lengths) => {
+                        let shown = shown("Replies of share", of.target, &taken.bytes[place.clone()]);
+                        format!("{shown} {:?}", &taken.lengths[lengths.clone()])
+                    }
                 });
             }
             link.give_back(taken);
@@ -498,6 +606,13 @@ mod tests {
             std::thread::yield_now();
         }
         Ok(received)
+    }
+
+    fn unanswered(unanswered: Unanswered) -> (usize, bool) {
+        match unanswered {
+            Unanswered::Command { to, is_unknown } => (to.index, is_unknown),
+            Unanswered::OfShare { left, sent, .. } => (left, sent > 0),
+        }
     }
 
     fn shown(kind: &str, index: usize, bytes: impl AsRef<[u8]>) -> String {
@@ -524,6 +639,55 @@ mod tests {
             [shown("Reply", 0, "*2\r\n$1\r\na\r\n:1\r\n"), shown("Redirect", 1, "MOVED 5 10.0.0.1:7"),]
         );
         assert!(!link.is_late(1_000_000, 10), "there is nothing to wait for");
+    }
+
+    fn share(requests: &str, commands: usize) -> Share {
+        Share { requests: requests.as_bytes().to_vec(), commands, is_plain: true }
+    }
+
+    fn share_of(target: usize) -> ShareOf {
+        ShareOf { client: 7, chunk: 3, target }
+    }
+
+    #[test]
+    fn the_replies_of_a_share_are_taken_together() {
+        let (mut link, mut other) = open_link(None);
+        expect(&mut other, INTRODUCTION);
+        link.push_share(&share("*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n", 4), share_of(0), 5);
+        link.push(&command(0, false), true, b"*1\r\n$1\r\nC\r\n", to(9), 5);
+        link.push_share(&share("", 1), share_of(1), 5);
+        link.send().unwrap();
+        expect(&mut other, "*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n*1\r\n$6\r\nASKING\r\n*1\r\n$1\r\nC\r\n");
+        other.write_all(b"+OK\r\n+OK\r\n:1\r\n$1\r\na\r\n-MOVED 5 h:7\r\n-ERR x\r\n+OK\r\n:9\r\n:2\r\n").unwrap();
+        assert_eq!(
+            receive(&mut link, 5).unwrap(),
+            [
+                shown("Replies of share", 0, ":1\r\n$1\r\na\r\n") + " [4, 7]",
+                shown("Redirect of share", 0, "MOVED 5 h:7"),
+                shown("Replies of share", 0, "-ERR x\r\n") + " [8]",
+                shown("Reply", 9, ":9\r\n"),
+                shown("Replies of share", 1, ":2\r\n") + " [4]",
+            ]
+        );
+        assert!(!link.is_late(1_000_000, 10), "there is nothing to wait for");
+    }
+
+    #[test]
+    fn the_unsent_part_of_a_share_is_known() {
+        let (mut link, mut other) = open_link(None);
+        link.push_share(&share("*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n", 2), share_of(0), 5);
+        link.send().unwrap();
+        link.push_share(&share("*1\r\n$1\r\nC\r\n", 1), share_of(1), 5);
+        other.write_all(b"+OK\r\n+OK\r\n:1\r\n").unwrap();
+        receive(&mut link, 1).unwrap();
+        let without_reply: Vec<_> = link.end().collect();
+        assert_eq!(
+            without_reply,
+            [
+                Unanswered::OfShare { to: share_of(0), left: 1, sent: 22 },
+                Unanswered::OfShare { to: share_of(1), left: 1, sent: 0 },
+            ]
+        );
     }
 
     #[test]
@@ -573,8 +737,8 @@ mod tests {
         expect(&mut other, INTRODUCTION);
         drop(other);
         assert!(receive(&mut link, 1).is_err());
-        let unanswered: Vec<_> = link.end().map(|it| (it.to.index, it.is_unknown)).collect();
-        assert_eq!(unanswered, [(0, false), (1, true), (2, false)]);
+        let without_reply: Vec<_> = link.end().map(unanswered).collect();
+        assert_eq!(without_reply, [(0, false), (1, true), (2, false)]);
     }
 
     const ATTACH: &str = "*5\r\n$8\r\nPIPELINE\r\n$6\r\nATTACH\r\n$1\r\nn\r\n$1\r\n7\r\n$2\r\n60\r\n";
@@ -620,8 +784,8 @@ mod tests {
             let broken = receive(&mut link, 2).unwrap_err();
             assert_eq!(broken.reason, "the other node does not count for a pipeline token: ERR unknown command");
             assert_eq!(link.take_received().outcomes.len(), 0);
-            let unanswered: Vec<_> = link.end().map(|it| (it.to.index, it.is_unknown)).collect();
-            assert_eq!(unanswered, [(1, false)]);
+            let without_reply: Vec<_> = link.end().map(unanswered).collect();
+            assert_eq!(without_reply, [(1, false)]);
         }
     }
 
@@ -634,8 +798,8 @@ mod tests {
         link.push(&counted(2, false), false, b"*1\r\n$5\r\nWRITE\r\n", to(1), 0);
         link.push(&ForwardedCommand { attaches: true, ..command(0, true) }, false, b"", to(2), 0);
         drop(other);
-        let unanswered: Vec<_> = link.end().map(|it| (it.to.index, it.is_unknown)).collect();
-        assert_eq!(unanswered, [(0, true), (1, false), (2, false)]);
+        let without_reply: Vec<_> = link.end().map(unanswered).collect();
+        assert_eq!(without_reply, [(0, true), (1, false), (2, false)]);
     }
 
     #[test]

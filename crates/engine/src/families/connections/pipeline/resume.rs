@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use cluster::view::{NodeView, Role};
+use cluster::view::{NodeIndex, NodeView, Role};
 use cluster::{Slot, SlotView};
 use commands::error::{Error, Outcome};
 use resp::num;
@@ -85,8 +85,9 @@ fn ask_owners(turn: &mut Turn<'_, '_>, pipeline: &Pipeline, view: &SlotView) -> 
     let (at, resp3) = (turn.reply.output().len(), turn.reply.is_resp3());
     let forwarded = &mut turn.worker.forwarded;
     forwarded.counter = turn.session.counter();
-    for node in owners(view, counts_here) {
-        forwarded.push_attach(node.id, || (node.endpoints.ip.as_str(), node.endpoints.ports.of(uses_tls)), resp3, at);
+    for (index, node) in owners(view, counts_here) {
+        let address = || (node.endpoints.ip.as_str(), node.endpoints.ports.of(uses_tls));
+        forwarded.push_attach((view.edition, index), address, resp3, at);
     }
     if forwarded.is_empty() {
         forwarded.counter = None;
@@ -101,7 +102,7 @@ fn ask_owners(turn: &mut Turn<'_, '_>, pipeline: &Pipeline, view: &SlotView) -> 
 /// Returns the nodes that may have run forwarded commands: all primaries. A primary without slots counts unless another primary of its
 /// shard has slots, because that one has taken its place. This node is among them if it has such a token (`counts_here`): a slot may have
 /// moved here while a command was on its way.
-fn owners(view: &SlotView, counts_here: bool) -> impl Iterator<Item = &NodeView> {
+fn owners(view: &SlotView, counts_here: bool) -> impl Iterator<Item = (NodeIndex, &NodeView)> {
     let mut has_slots = vec![false; view.nodes.len()];
     for owner in Slot::all().filter_map(|slot| view.owner(slot)) {
         if let Some(has_slots) = has_slots.get_mut(owner.place()) {
@@ -110,10 +111,10 @@ fn owners(view: &SlotView, counts_here: bool) -> impl Iterator<Item = &NodeView>
     }
     let serving: Vec<_> =
         view.nodes.iter().zip(&has_slots).filter(|(_, has)| **has).map(|(node, _)| node.shard).collect();
-    let me = view.me.place();
-    view.nodes.iter().zip(has_slots).enumerate().filter_map(move |(at, (node, has_slots))| {
+    view.nodes.iter().zip(has_slots).zip(0..).filter_map(move |((node, has_slots), at)| {
+        let index = NodeIndex::new(at);
         let is_replaced = !has_slots && serving.contains(&node.shard);
-        (node.role == Role::Primary && !is_replaced && (at != me || counts_here)).then_some(node)
+        (node.role == Role::Primary && !is_replaced && (index != view.me || counts_here)).then_some((index, node))
     })
 }
 
