@@ -15,8 +15,7 @@ first: the medians in nanoseconds of the server's CPU for a command, and the tim
 The commands come in pipelines of 50 on one connection. `--depth` and `--connections` change both, and `--every 10` measures a tenth of the
 cases. The servers are stopped while many connections send, so that they find all requests at once, as busy servers do. `--longest` measures
 the client's longest wait for a single command instead of CPU time: the time of each command of a case is the least of all rounds, and the
-longest one of a case counts. `--with-client` adds the client's CPU time: the kernel does a part of the work for a large reply in either
-process, depending on their pace. `sweep_chart.py` makes a chart of the output.
+longest one of a case counts. `--with-client` adds the client's CPU time. `sweep_chart.py` makes a chart of the output.
 
 Needs Linux (/proc/PID/task/*/schedstat, taskset) and two cores.
 """

@@ -140,6 +140,8 @@ pub struct Durability {
     /// The bytes of the log's file, and the number of them that are not yet synced.
     file_bytes: AtomicU64,
     unsynced_bytes: AtomicU64,
+    /// The memory of the unsynced bytes, including unused capacity.
+    file_memory: AtomicU64,
     /// True while a sync runs beside the thread that writes.
     is_syncing: AtomicBool,
     /// The number of times that the writing thread had to wait for a sync because too many bytes were unsynced.
@@ -179,6 +181,7 @@ impl Durability {
             created: Instant::now(),
             file_bytes: AtomicU64::new(0),
             unsynced_bytes: AtomicU64::new(0),
+            file_memory: AtomicU64::new(0),
             is_syncing: AtomicBool::new(false),
             delays: AtomicU64::new(0),
             is_rewriting: AtomicBool::new(false),
@@ -349,6 +352,7 @@ impl Durability {
         self.note_wait(None);
         self.set_disk_error(None);
         self.note_file(0, 0, false);
+        self.note_file_memory(0);
         self.note_safe(DurabilityTarget::Log, ALL, wake);
     }
 
@@ -417,6 +421,17 @@ impl Durability {
         self.file_bytes.store(bytes, Ordering::Relaxed);
         self.unsynced_bytes.store(unsynced, Ordering::Relaxed);
         self.is_syncing.store(is_syncing, Ordering::Relaxed);
+    }
+
+    /// Notes the memory of the log's bytes that are not yet synced, including unused capacity.
+    pub fn note_file_memory(&self, bytes: usize) {
+        self.file_memory.store(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Returns the memory of the log's bytes that are not yet synced, including unused capacity.
+    #[must_use]
+    pub fn file_memory(&self) -> u64 {
+        self.file_memory.load(Ordering::Relaxed)
     }
 
     /// Notes that the writing thread has to wait for a sync.

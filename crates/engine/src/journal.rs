@@ -58,10 +58,10 @@ impl Journal {
         own.unwrap_or_else(|| lane().0)
     }
 
-    /// Returns the bytes that readers have not taken from the lanes.
+    /// Returns the memory of the lanes: of the bytes that readers have not taken, and of memory for the next ones.
     #[must_use]
-    pub(crate) fn waiting_bytes(&self) -> usize {
-        self.lanes.iter().map(Lane::waiting_bytes).sum()
+    pub(crate) fn memory(&self) -> usize {
+        self.lanes.iter().map(Lane::memory).sum()
     }
 
     /// Begins to record: the reader gets every unit that is committed after this returns, and no earlier one. Returns

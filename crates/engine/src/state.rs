@@ -385,14 +385,13 @@ impl Engine {
         self.host.used_memory().saturating_sub(self.waiting_memory())
     }
 
-    /// Returns the bytes that wait for replicas beyond `repl-backlog-size`, and for the disk, and those in the journal's lanes, which the
-    /// readers for both have not taken yet.
+    /// Returns the memory of the bytes that wait for replicas beyond `repl-backlog-size`, of those that wait for the disk, and of the
+    /// journal's lanes, from which the readers for both take them. Unused capacity of these buffers is included: as keys, it would be evicted.
     #[must_use]
     pub fn waiting_memory(&self) -> u64 {
         let stream_bytes = self.replication.stream.memory_bytes();
-        let (_, unsynced_bytes) = self.durability.file_bytes();
-        let lane_bytes = self.journal.waiting_bytes() as u64;
-        stream_bytes.saturating_sub(self.settings.repl_backlog_size.get()) + unsynced_bytes + lane_bytes
+        let stream_bytes = stream_bytes.saturating_sub(self.settings.repl_backlog_size.get());
+        stream_bytes + self.durability.file_memory() + self.journal.memory() as u64
     }
 
     /// Does the periodic work: samples rates and peaks, removes expired pipeline tokens, begins due snapshots. Call it

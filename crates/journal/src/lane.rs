@@ -72,8 +72,9 @@ struct Shared {
     /// Bytes of frames that have been appended.
     appended: AtomicUsize,
     seats: [Seat; READERS],
-    /// Empty segments that no reader needs any more.
+    /// Empty segments that no reader needs any more, and their number.
     spares: Mutex<Vec<Segment>>,
+    spare_count: AtomicUsize,
     /// The segment that is being written.
     current: Mutex<Arc<Segment>>,
 }
@@ -103,6 +104,15 @@ impl Shared {
         if spares.len() < SPARES_MAX {
             spares.push(segment);
         }
+        self.spare_count.store(spares.len(), Ordering::Relaxed);
+    }
+
+    /// Takes a spare segment.
+    fn take_spare(&self) -> Option<Segment> {
+        let mut spares = lock(&self.spares);
+        let spare = spares.pop();
+        self.spare_count.store(spares.len(), Ordering::Relaxed);
+        spare
     }
 }
 
@@ -146,6 +156,7 @@ pub fn lane() -> (Writer, Lane) {
         appended: AtomicUsize::new(0),
         seats: Default::default(),
         spares: Mutex::default(),
+        spare_count: AtomicUsize::new(0),
         current: Mutex::new(segment.clone()),
     });
     (Writer { shared: shared.clone(), segment, at: 0 }, Lane { shared })
@@ -166,10 +177,10 @@ impl Lane {
         Some(Reader { shared: self.shared.clone(), audience, segment, at, read: Vec::new(), filled: 0, head: 0 })
     }
 
-    /// Like [`Writer::waiting_bytes`], for other threads.
+    /// Returns the memory of the units that the slower reader has not taken yet, and of spare segments, in bytes.
     #[must_use]
-    pub fn waiting_bytes(&self) -> usize {
-        self.shared.waiting_bytes()
+    pub fn memory(&self) -> usize {
+        self.shared.waiting_bytes() + self.shared.spare_count.load(Ordering::Relaxed) * SEGMENT_WORDS * WORD
     }
 }
 
@@ -220,7 +231,7 @@ impl Writer {
 
     #[cold]
     fn begin_segment(&mut self, words: usize) {
-        let spare = if words <= SEGMENT_WORDS { lock(&self.shared.spares).pop() } else { None };
+        let spare = if words <= SEGMENT_WORDS { self.shared.take_spare() } else { None };
         let next = spare.unwrap_or_else(|| Segment::new(words.max(SEGMENT_WORDS)));
         next.ready.store(0, Ordering::Relaxed);
         let next = Arc::new(next);
@@ -306,11 +317,10 @@ impl Reader {
 
     /// Frees one spare segment, unless it is the last.
     fn give_back(&self) {
-        let mut spares = lock(&self.shared.spares);
-        let surplus = if spares.len() > 1 { spares.pop() } else { None };
-        // Release the lock before freeing the memory, because the writer may wait for it.
-        drop(spares);
-        drop(surplus);
+        // The lock is released before the memory is freed, because the writer may wait for it.
+        if self.shared.spare_count.load(Ordering::Relaxed) > 1 {
+            drop(self.shared.take_spare());
+        }
     }
 }
 
@@ -396,6 +406,22 @@ mod tests {
             assert_eq!(reader.head(), None);
         }
         assert_eq!(spares(&reader), 1);
+    }
+
+    #[test]
+    fn memory_includes_spare_segments() {
+        let (mut writer, lane) = lane();
+        let mut reader = lane.join(Audience::File).unwrap();
+        for position in 0..8 {
+            writer.append(position, &vec![1; SEGMENT_WORDS * WORD / 2]);
+        }
+        assert!(lane.memory() >= 4 * SEGMENT_WORDS * WORD);
+        while reader.head().is_some() {
+            reader.take();
+        }
+        assert_eq!(writer.waiting_bytes(), 0);
+        assert_eq!(lane.memory(), lock(&lane.shared.spares).len() * SEGMENT_WORDS * WORD);
+        assert!(lane.memory() >= 4 * SEGMENT_WORDS * WORD);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! file:   | durable                  | written           | to be written, over filler if there is some
-//! tail:                              0        syncing    written       tail.len()
+//! tail:                              0        syncing    written       end
 //!                                    settled: bytes of the file up to here
 //! ```
 //!
@@ -21,14 +21,15 @@ use std::io;
 use crate::block::{FILLER_PAD, MARK_BYTES, empty_block, filler, filler_end, is_before_line_end, mark};
 use crate::disk::DiskFile;
 use crate::saving::write_all;
+use crate::tail::Tail;
 
 /// A file and its unsettled end.
 pub struct Appender<F> {
     file: F,
     /// Bytes of the file that are durable, or regarded as durable.
     settled: u64,
-    /// The bytes after them.
-    tail: Vec<u8>,
+    /// The bytes after them. Offsets below count from its start.
+    tail: Tail,
     /// Written bytes of `tail`.
     written: usize,
     /// Bytes of `tail` that the sync in another thread makes durable, if one runs.
@@ -52,7 +53,7 @@ pub struct Appender<F> {
     most: [usize; 2],
 }
 
-/// The most and the least capacity of `tail` that is kept for the next writes, in bytes. Freed memory costs page faults when it is needed
+/// The most and the least bytes for whose next writes memory is kept. Freed memory costs page faults when it is needed
 /// again: a third of the log's CPU time with a sync every second.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 const KEPT_BYTES_MIN: usize = 1 << 20;
@@ -69,7 +70,7 @@ impl<F: DiskFile> Appender<F> {
         Appender {
             file,
             settled: len,
-            tail: Vec::new(),
+            tail: Tail::default(),
             written: 0,
             syncing: None,
             cut_at: None,
@@ -100,12 +101,18 @@ impl<F: DiskFile> Appender<F> {
         let block = empty_block(self.settled, self.link);
         // The empty block's checksum is at the end of its first line.
         self.link = crate::block::Head::parse(&block).map_or(0, |head| head.checksum);
-        self.tail.extend_from_slice(&block);
+        self.tail.latest().extend_from_slice(&block);
     }
 
-    /// Returns the buffer of unsettled bytes. The caller appends whole blocks, and then calls [`Appender::write`].
+    /// Returns the buffer of the latest bytes. The caller appends whole blocks, and then calls [`Appender::write`].
     pub fn tail(&mut self) -> &mut Vec<u8> {
-        &mut self.tail
+        self.tail.latest()
+    }
+
+    /// Memory of the bytes that are not durable yet, including unused capacity.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.tail.memory()
     }
 
     /// Durable bytes of the file.
@@ -151,7 +158,7 @@ impl<F: DiskFile> Appender<F> {
         }
         self.place();
         while self.written < self.tail.len() {
-            match self.file.write_at(self.end(), &self.tail[self.written..]) {
+            match self.file.write_at(self.end(), self.tail.bytes_from(self.written)) {
                 Ok(0) => return self.doubt(self.written, io::ErrorKind::WriteZero.into()),
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -159,6 +166,7 @@ impl<F: DiskFile> Appender<F> {
             }
         }
         self.whole = self.tail.len();
+        self.tail.keep_latest();
         self.file_len = self.file_len.max(self.end());
         self.fill();
         Ok(())
@@ -187,9 +195,10 @@ impl<F: DiskFile> Appender<F> {
             self.marked = filler_end(at + (MARK_BYTES + bytes + more) as u64);
             before.extend_from_slice(&mark(self.marked));
         }
-        self.tail.splice(self.placed..self.placed, before);
+        let unplaced = self.placed - self.tail.latest_at();
+        self.tail.latest().splice(unplaced..unplaced, before);
         if (self.fills || self.filler_end > self.len()) && is_before_line_end(self.len()) {
-            self.tail.extend_from_slice(FILLER_PAD);
+            self.tail.latest().extend_from_slice(FILLER_PAD);
         }
         self.placed = self.tail.len();
     }
@@ -262,6 +271,7 @@ impl<F: DiskFile> Appender<F> {
     pub fn begin_sync(&mut self) -> F {
         debug_assert!(self.unwritten() == 0 && !self.is_syncing());
         self.syncing = Some(self.written);
+        self.tail.seal();
         self.file.clone()
     }
 
@@ -295,7 +305,7 @@ impl<F: DiskFile> Appender<F> {
     fn settle_first(&mut self, bytes: usize) {
         self.most[0] = self.most[0].max(self.tail.len());
         self.settled += bytes as u64;
-        self.tail.drain(..bytes);
+        self.tail.drop_first(bytes);
         self.written -= bytes;
         self.placed -= bytes;
         self.whole = self.whole.saturating_sub(bytes);
@@ -305,11 +315,8 @@ impl<F: DiskFile> Appender<F> {
     /// Frees memory that was not needed since the call before the last one. Called every few seconds.
     pub fn give_back(&mut self) {
         let needed = self.most[0].max(self.most[1]).max(self.tail.len());
-        let kept = needed.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX);
-        // Growth doubles the capacity, which may be up to twice the needed size.
-        if self.tail.capacity() / 2 > kept {
-            self.tail.shrink_to(kept);
-        }
+        // Chunks may be half empty.
+        self.tail.give_back(2 * needed.clamp(KEPT_BYTES_MIN, KEPT_BYTES_MAX));
         self.most = [0, self.most[0]];
     }
 
@@ -346,15 +353,15 @@ mod tests {
         for _ in 0..3 {
             appender.give_back();
             write(&mut appender, NEEDED);
-            assert!(appender.tail().capacity() >= NEEDED);
+            assert!(appender.memory() >= NEEDED);
         }
         for _ in 0..3 {
             write(&mut appender, 1000);
             appender.give_back();
         }
-        assert!(appender.tail().capacity() <= 2 * KEPT_BYTES_MIN);
+        assert!(appender.memory() <= 2 * KEPT_BYTES_MIN);
         appender.tail().reserve(4 * KEPT_BYTES_MAX);
         appender.give_back();
-        assert!(appender.tail().capacity() <= 2 * KEPT_BYTES_MAX);
+        assert!(appender.memory() <= 2 * KEPT_BYTES_MAX);
     }
 }

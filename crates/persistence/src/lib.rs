@@ -18,4 +18,5 @@ pub mod files;
 pub mod manifest;
 pub mod recovery;
 pub mod saving;
+mod tail;
 pub mod writer;

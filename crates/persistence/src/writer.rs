@@ -140,15 +140,22 @@ impl<D: Disk> Writer<D> {
         self.appender.unsettled()
     }
 
+    /// Memory of the bytes that are not durable, including unused capacity.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.appender.memory()
+    }
+
     /// Takes units up to `cut` and writes them. `cut` is set while the gate is closed, to the last unit at that time. The greatest position
-    /// means no cut. Returns true if there was anything to write.
+    /// means no cut. `note_memory` gets [`Writer::memory`] after each part. Returns true if there was anything to write.
     ///
     /// # Errors
     /// The disk's error. Nothing is lost: the next call tries again.
-    pub fn write(&mut self, cut: &AtomicU64) -> io::Result<bool> {
+    pub fn write(&mut self, cut: &AtomicU64, note_memory: impl Fn(usize)) -> io::Result<bool> {
         let mut written = 0;
         loop {
             self.take(cut);
+            note_memory(self.memory());
             let chunk = self.appender.unwritten();
             self.appender.write()?;
             self.written = self.taken;

@@ -145,7 +145,7 @@ impl Log {
     /// Runs a step, and begins the next increment at a cut. Returns the last unit with the policy's guarantee, and the last durable unit.
     fn step(&mut self, now: Duration) -> io::Result<(u64, u64)> {
         self.writer.set_time(self.tells_time.then(|| 1_700_000_000 + now.as_secs()));
-        self.writer.write(&self.cut)?;
+        self.writer.write(&self.cut, |_| {})?;
         let stepped = self.writer.sync_if_due(now, &self.cut)?;
         if let Some(file) = stepped.sync {
             self.syncing = Some(file.begin_sync());
@@ -495,7 +495,7 @@ fn tear(seed: u64, sector: usize) {
         let before = last_of(&disk);
         for _ in 0..1 + seed % 3 {
             add(&mut log, 1 + seed % 40);
-            log.writer.write(&log.cut).unwrap();
+            log.writer.write(&log.cut, |_| {}).unwrap();
         }
         let after = disk.crash_with(seed ^ (life << 32), sector);
         let (units, found) = recover(&after).unwrap_or_else(|damage| panic!("seed {seed}, {sector}: {damage}"));
@@ -548,7 +548,7 @@ fn the_rest_of_a_torn_block_is_not_applied_wherever_its_commands_begin() {
             for number in [3, 4] {
                 log.lane.append(number - 1, record(number, 700).bytes());
             }
-            log.writer.write(&log.cut).unwrap();
+            log.writer.write(&log.cut, |_| {}).unwrap();
             let mut torn = disk.bytes(&name).unwrap();
             let Some(first) = (0..torn.len().min(before.len())).find(|&at| torn[at] != before[at]) else { continue };
             let lost = first / sector * sector..(first / sector + 1) * sector;
@@ -577,10 +577,10 @@ fn a_block_that_is_filler_still_is_missed_by_the_one_behind_it() {
         let before = disk.bytes(&name).unwrap();
         let start = recover(&disk).unwrap().1.whole;
         log.lane.append(2, record(2, padding).bytes());
-        log.writer.write(&log.cut).unwrap();
+        log.writer.write(&log.cut, |_| {}).unwrap();
         let end = recover(&disk).unwrap().1.whole as usize;
         log.lane.append(3, record(3, 10).bytes());
-        log.writer.write(&log.cut).unwrap();
+        log.writer.write(&log.cut, |_| {}).unwrap();
         let mut torn = disk.bytes(&name).unwrap();
         torn[start as usize..end].copy_from_slice(&before[start as usize..end]);
         found += u32::from(end.is_multiple_of(64));

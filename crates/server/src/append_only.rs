@@ -573,7 +573,7 @@ impl WriterThread {
             self.gather();
         }
         let began = Instant::now();
-        let has_written = self.writer.write(durability.cut())?;
+        let has_written = self.writer.write(durability.cut(), |memory| durability.note_file_memory(memory))?;
         if has_written {
             self.note_write(began.elapsed());
         }
@@ -607,6 +607,7 @@ impl WriterThread {
             durability.set_disk_error(None);
         }
         durability.note_file(self.writer.len(), self.writer.unsettled() as u64, self.sync_began.is_some());
+        durability.note_file_memory(self.writer.memory());
         // Units taken after a change of the policy keep the guarantee of the old policy until the next step.
         if policy_of(settings) == policy {
             let inboxes = &self.engine.inboxes;

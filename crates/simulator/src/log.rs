@@ -192,7 +192,7 @@ impl SimLog {
             self.note_sync(now_us - self.times.began_us);
         }
         let is_cut = durability.is_cut();
-        self.writer.write(durability.cut())?;
+        self.writer.write(durability.cut(), |memory| durability.note_file_memory(memory))?;
         if !is_cut {
             self.times.written_us = now_us;
         }

@@ -6,6 +6,7 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use penstock_tests::conn::Conn;
 use penstock_tests::directory::Directory;
 use penstock_tests::hanging_disk::HangingDisk;
 use penstock_tests::reply::Reply;
@@ -36,6 +37,38 @@ fn everysec_writes_to_the_file_during_a_slow_sync() {
     disk.answer();
     let server = start(&disk, &directory, "everysec");
     assert_eq!(server.connect().cmd("GET k").unwrap().text(), b"last");
+}
+
+/// The file's unsynced bytes, and the memory reserved for more of them, are not the data's.
+#[test]
+fn unsynced_bytes_evict_no_keys() {
+    const KEYS: usize = 500;
+    const VALUE_BYTES: usize = 10_000;
+    let (directory, disk) = (Directory::new(), HangingDisk::new());
+    let server = start(&disk, &directory, "everysec");
+    let mut conn = server.connect();
+    conn.cmd("CONFIG SET maxmemory-policy allkeys-lru").unwrap();
+    let value = "v".repeat(VALUE_BYTES);
+    let batch: String = (0..KEYS).map(|key| format!("SET key{key} {value}\r\n")).collect();
+    let set_all = |conn: &mut Conn| {
+        conn.send(batch.as_bytes()).unwrap();
+        conn.read_n(KEYS).unwrap().iter().filter(|reply| reply.is_error()).count()
+    };
+    set_all(&mut conn);
+    // Sent buffers and freed values need some room as well.
+    let limit = server.figure("used_memory") + (16 << 20);
+    conn.cmd(&format!("CONFIG SET maxmemory {limit}")).unwrap();
+    disk.hang("sync");
+    // Before the log stops taking units, at 128 MB.
+    for round in 0..20 {
+        assert_eq!((round, set_all(&mut conn)), (round, 0));
+    }
+    server.wait_until("the log has all changes", |server| server.figure("aof_unsynced_bytes") > 90 << 20);
+    assert!(server.figure("used_memory") > limit);
+    assert!(server.figure("mem_aof_buffer") > 90 << 20);
+    assert_eq!(server.figure("evicted_keys"), 0);
+    assert_eq!(conn.cmd("DBSIZE").unwrap().integer(), Some(KEYS as i64));
+    disk.answer();
 }
 
 /// Returns true for a refusal that names the file and the time for which the disk has hung.

@@ -102,6 +102,8 @@ struct MemoryFigures {
     functions: u64,
     /// The constant part of the stream's backlog for replicas.
     backlog: u64,
+    /// The append-only file's bytes that are not synced: INFO's `mem_aof_buffer`.
+    file: u64,
     keys: usize,
 }
 
@@ -119,13 +121,14 @@ impl MemoryFigures {
             scripts: engine.scripts.figures().memory_bytes as u64,
             functions: engine.libraries.figures().2 as u64,
             backlog: engine.replication.backlog_memory(engine.settings.repl_backlog_size.get()),
+            file: engine.durability.file_memory(),
             keys: surveys.iter().map(|s| s.keys).sum(),
         }
     }
 
     /// Returns the memory outside of keys and values.
     fn overhead(&self) -> u64 {
-        self.start + self.clients + self.tables + self.scripts + self.functions + self.backlog
+        self.start + self.clients + self.tables + self.scripts + self.functions + self.backlog + self.file
     }
 
     fn dataset(&self) -> u64 {
@@ -186,7 +189,7 @@ fn rows(figures: &MemoryFigures, surveys: &[Survey]) -> Vec<(Cow<'static, str>, 
         int("clients.slaves", 0),
         int("clients.normal", figures.clients),
         int("cluster.links", 0),
-        int("aof.buffer", 0),
+        int("aof.buffer", figures.file),
         int("lua.caches", figures.scripts),
         int("functions.caches", figures.functions),
     ];
@@ -361,6 +364,7 @@ mod tests {
             scripts: 0,
             functions: 0,
             backlog: 0,
+            file: 0,
             keys: 1,
         };
         assert!(report(&healthy, 1).contains("Nothing unusual"));

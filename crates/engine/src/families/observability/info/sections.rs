@@ -164,7 +164,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let tables: usize = gathered.surveys().iter().map(|s| s.overhead_bytes).sum();
     let stream_bytes = engine.replication.stream.memory_bytes();
     let backlog = engine.replication.backlog_memory(engine.settings.repl_backlog_size.get());
-    let overhead = start + clients + tables as u64 + backlog;
+    let overhead = start + clients + tables as u64 + backlog + engine.durability.file_memory();
     let dataset = used.saturating_sub(overhead);
     text.bytes("used_memory", used);
     text.bytes("used_memory_rss", resident);
@@ -202,7 +202,7 @@ pub(super) fn memory(gathered: &mut Gathered<'_, '_, '_>, text: &mut InfoText) {
     let moves = &engine.slots.jobs.bytes;
     text.field("mem_cluster_slot_import", moves.import_memory.load(Ordering::Relaxed));
     text.field("mem_cluster_slot_export", moves.export_memory.load(Ordering::Relaxed));
-    text.constants(&[("mem_aof_buffer", "0")]);
+    text.field("mem_aof_buffer", engine.durability.file_memory());
     text.constants(&[("mem_replica_full_sync_buffer", "0"), ("mem_replicas_repl_buffer", "0")]);
     text.constants(&[("mem_overhead_db_hashtable_rehashing", "0")]);
     text.field("mem_allocator", engine.machine.allocator);
