@@ -17,7 +17,8 @@ both under the same load, with some seconds of the load alone before each (`--be
 - `hold`: milliseconds for which the servers' logs or GETSLOTMIGRATIONS say that writes were held (Penstock only),
 - `stall`: the longest pipeline of a writer during the move, in milliseconds: the hold as clients see it, with the redirection,
 - `p99`: the probe's 99th percentile before the move, during the synchronization and during the move, and its longest command in the move, in
-  milliseconds,
+  milliseconds; `rt_p99` is that of a second probe with real-time priority, which never waits for a core itself, as if it had its own machine
+  (as root; otherwise like the first),
 - `memory`: the source's greatest resident memory during the move, forked children's own pages included, in percent of that before and in MB
   more, and the percentage for the load alone before the move and for the synchronization,
 - `writes`: thousands of writes a second before the move, during the synchronization and during the move,
@@ -28,8 +29,10 @@ Needs Linux. The load runs in this process's children, on the same cores as the 
 
 import argparse
 import binascii
+import contextlib
 import itertools
 import multiprocessing
+import os
 import pathlib
 import shlex
 import shutil
@@ -45,6 +48,8 @@ DEPTH = 200
 HOT_KEYS = 20
 FILLED_AT_ONCE = 1000
 PROBE_EVERY_S = 0.002
+# The numbers of the probes. Writers have numbers from 0 on.
+PROBE, RT_PROBE = -1, -2
 
 
 def encode(*words):
@@ -217,8 +222,11 @@ def write(port, keys, rate, number, times, stop):
     times.put((number, noted, values))
 
 
-def probe(port, key, times, stop):
+def probe(port, key, number, times, stop):
     """Sends single commands at a slow pace, and notes the begin and the time of each."""
+    if number == RT_PROBE:
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     conn, noted = Conn(port), []
     while not stop.is_set():
         before = time.monotonic()
@@ -227,7 +235,7 @@ def probe(port, key, times, stop):
             conn.ask(*words)
             noted.append((begun, time.monotonic() - begun))
         time.sleep(max(0, before + PROBE_EVERY_S - time.monotonic()))
-    times.put((-1, noted, []))
+    times.put((number, noted, []))
 
 
 class Load:
@@ -240,7 +248,9 @@ class Load:
         self.children = [
             multiprocessing.Process(target=write, args=(port, keys[n], share, n, self.times, self.stop)) for n in range(args.writers)
         ]
-        self.children.append(multiprocessing.Process(target=probe, args=(port, "{%s}probe" % args.probe.decode(), self.times, self.stop)))
+        for number in (PROBE, RT_PROBE):
+            key = "{%s}probe%d" % (args.probe.decode(), number)
+            self.children.append(multiprocessing.Process(target=probe, args=(port, key, number, self.times, self.stop)))
         for child in self.children:
             child.start()
 
@@ -250,17 +260,17 @@ class Load:
         for child in self.children:
             child.join()
 
-    def took_ms(self, is_probe, span):
-        """The sorted times of the probe's commands, or of the writers' pipelines, in a part of the round."""
-        noted = (pair for number, (pairs, _) in self.results.items() if (number < 0) == is_probe for pair in pairs)
+    def took_ms(self, span, probe=None):
+        """The sorted times of a probe's commands, or of the writers' pipelines, in a part of the round."""
+        noted = (pair for number, (pairs, _) in self.results.items() if (number >= 0 if probe is None else number == probe) for pair in pairs)
         return sorted(took * 1000 for begun, took in noted if begun < span.end and begun + took > span.begin) or [0]
 
-    def p99_ms(self, span):
-        times = self.took_ms(True, span)
+    def p99_ms(self, span, probe=PROBE):
+        times = self.took_ms(span, probe)
         return times[int(len(times) * 0.99)]
 
     def writes_k(self, span):
-        return len(self.took_ms(False, span)) * DEPTH / 1000 / span.took()
+        return len(self.took_ms(span)) * DEPTH / 1000 / span.took()
 
     def lost(self, port):
         """Acknowledged values that the new owner lacks."""
@@ -356,11 +366,14 @@ def measure(name, nodes, command, args, directory):
         "move_s": moved.took(),
         "hold_ms": float(job(source, b"hold_ms") or "nan"),
         "target_ms": float(job(target, b"hold_ms") or "nan"),
-        "stall_ms": load.took_ms(False, moved)[-1],
+        "stall_ms": load.took_ms(moved)[-1],
         "p99_before_ms": load.p99_ms(alone),
         "p99_sync_ms": load.p99_ms(sync) if sync else nan,
         "p99_ms": load.p99_ms(moved),
-        "longest_ms": load.took_ms(True, moved)[-1],
+        "rt_p99_before_ms": load.p99_ms(alone, RT_PROBE),
+        "rt_p99_sync_ms": load.p99_ms(sync, RT_PROBE) if sync else nan,
+        "rt_p99_ms": load.p99_ms(moved, RT_PROBE),
+        "longest_ms": load.took_ms(moved, PROBE)[-1],
         "memory_before_%": alone.peak.percent(),
         "memory_sync_%": sync.peak.percent() if sync else nan,
         "memory_%": moved.peak.percent(),
