@@ -62,7 +62,8 @@ fn rules_about_commands_of_other_servers_are_kept() {
     let server = Server::penstock(&["--aclfile", &path]);
     let mut admin = server.connect();
     assert_eq!(text(&mut admin, "ACL LIST"), format!("user bob {rules}\n{DEFAULT}"));
-    let line = "Rules of users name commands that this server doesn't have, and are kept as they are: trimslots, vadd, vcard.";
+    let line =
+        "Rules of users name commands that this server doesn't have, and are kept as they are: trimslots, vadd, vcard.";
     assert_eq!(server.log().matches(line).count(), 1, "{}", server.log());
     assert_eq!(text(&mut admin, "ACL SAVE"), "OK");
     assert_eq!(directory.read("users"), format!("user bob {rules}\n{DEFAULT}\n"));
