@@ -88,7 +88,8 @@ impl CleanUp {
         let CleanUp { engine, job, message, .. } = self;
         let state = job.failed_state();
         engine.slots.jobs.end(job, state, message, clock.unix_s());
-        let line = format!("The import {} of the slots {} has {}: {message}", job.name, job.ranges, state.name());
+        let ended = if state == JobState::Cancelled { "was cancelled" } else { "has failed" };
+        let line = format!("The import {} of the slots {} {ended}: {message}", job.name, job.ranges);
         engine.host.log(LogLevel::Warning, &line);
         self.stage = Stage::Over;
     }

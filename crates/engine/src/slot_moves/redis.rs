@@ -4,12 +4,12 @@
 //! snapshot before them. The source holds writes once the target has applied nearly all changes. It grants nothing: the target claims the
 //! slots after the last change.
 //!
-//! [`RedisSource`] conducts this conversation, and gives an import the same keys and changes in Valkey's dialect. Changes that come during
+//! [`RedisSource`] speaks this protocol with the source, and gives an import the same keys and changes in Valkey's dialect. Changes that come during
 //! the snapshot wait in memory, and on disk beyond some megabytes. The import's messages become acknowledgments for the source.
 
+mod handshake;
 mod hold;
 mod stream;
-mod talk;
 #[cfg(test)]
 mod tests;
 
@@ -23,9 +23,9 @@ use config::LogLevel;
 use replication::backlog::{Backlog, Overflow};
 use resp::parse::encode_request;
 
+use self::handshake::Handshake;
 use self::hold::{Acks, Directives};
 use self::stream::{Changes, Snapshot};
-use self::talk::Talk;
 use super::{MoveClock, SourceLink};
 use crate::replay::{TargetMessage, TargetMessages};
 use crate::slots::jobs::SlotJob;
@@ -105,7 +105,7 @@ pub struct RedisSource<L> {
     job: Arc<SlotJob>,
     nodes: Nodes,
     link: L,
-    talk: Talk,
+    handshake: Handshake,
     directives: Directives,
     /// Bytes of a request on each channel that have not been sent.
     requests: [Vec<u8>; 2],
@@ -151,7 +151,7 @@ pub struct RedisSource<L> {
 }
 
 impl<L: RedisLink> RedisSource<L> {
-    /// Begins the conversation. The job must report its progress.
+    /// Begins with the handshake. The job must report its progress.
     #[must_use]
     pub fn begin(engine: &'static Engine, job: Arc<SlotJob>, nodes: Nodes, link: L) -> RedisSource<L> {
         let bulk_bytes_max = engine.settings.proto_max_bulk_len.get();
@@ -160,7 +160,7 @@ impl<L: RedisLink> RedisSource<L> {
             job,
             nodes,
             link,
-            talk: Talk::default(),
+            handshake: Handshake::default(),
             directives: Directives::default(),
             requests: [Vec::new(), Vec::new()],
             replies: [Vec::new(), Vec::new()],
@@ -197,7 +197,7 @@ impl<L: RedisLink> RedisSource<L> {
     /// Takes the bytes that wait on the main channel, and acknowledges changes if that is due. Call it often, also while the import does
     /// not read: a source fails the move if too many changes wait. Returns true if bytes have come.
     pub fn pump(&mut self) -> bool {
-        if self.has_failed || !self.talk.is_over() || self.has_all {
+        if self.has_failed || !self.handshake.is_over() || self.has_all {
             return false;
         }
         let has_read = self.take_changes().unwrap_or_else(|why| {
@@ -234,8 +234,8 @@ impl<L: RedisLink> RedisSource<L> {
 
     /// Gives the import bytes of the snapshot, then changes. Returns true if the source has shown life.
     fn give(&mut self, into: &mut Vec<u8>) -> Result<bool, String> {
-        if !self.talk.is_over() {
-            return self.talk();
+        if !self.handshake.is_over() {
+            return self.shake_hands();
         }
         let mut is_alive = self.pump();
         let before = into.len();
@@ -302,7 +302,7 @@ impl<L: RedisLink> RedisSource<L> {
             self.from_import.drain(..end);
             match message {
                 // Redis does not use this state, but notes that the connection lives.
-                TargetMessage::Ack if self.talk.is_over() && !self.applies_changes => {
+                TargetMessage::Ack if self.handshake.is_over() && !self.applies_changes => {
                     self.send_ack("accumulate-buffer")
                 }
                 TargetMessage::Applied(bytes) => self.applied = bytes.saturating_sub(self.base).min(self.known),
@@ -317,7 +317,7 @@ impl<L: RedisLink> RedisSource<L> {
 
     /// Grants the slots in the source's place, while it holds writes.
     fn grant(&mut self) -> Result<(), String> {
-        match self.acks.leave_time(self.known, &self.directives, self.link.now()) {
+        match self.acks.have_time_left(self.known, &self.directives, self.link.now()) {
             true => self.messages.extend_from_slice(&message("FAILOVER-GRANTED")),
             false => return Err(NO_TIME.to_owned()),
         }

@@ -80,7 +80,7 @@ impl NodeSocket {
         Ok(())
     }
 
-    /// Returns the events to wait for, until bytes have come, or also until bytes can be sent if it `writes`.
+    /// Returns the events to wait for: bytes have come, or, if the caller `writes`, bytes can be sent.
     pub fn awaited(&self, writes: bool) -> PollFlags {
         match self.has_connected {
             false => PollFlags::OUT,

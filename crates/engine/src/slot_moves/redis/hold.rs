@@ -49,7 +49,7 @@ impl Acks {
     }
 
     /// Returns true if the source certainly holds writes until a claim is over. `end` is the number of bytes of all changes.
-    pub(super) fn leave_time(&self, end: u64, directives: &Directives, now: Duration) -> bool {
+    pub(super) fn have_time_left(&self, end: u64, directives: &Directives, now: Duration) -> bool {
         let may_begin = |(_, offset): &&(Duration, u64)| offset.saturating_add(directives.lag_bytes) >= end;
         let began = self.sent.iter().find(may_begin).map(|(time, _)| *time).or(self.first);
         began.is_some_and(|began| now.saturating_sub(began) + CLAIM_TIME <= directives.hold)
@@ -64,17 +64,17 @@ mod tests {
     fn the_hold_counts_from_the_first_acknowledgment_that_can_have_begun_it() {
         let (directives, at) = (Directives::default(), Duration::from_secs);
         let mut acks = Acks::default();
-        assert!(!acks.leave_time(0, &directives, at(1)), "nothing can have begun it");
+        assert!(!acks.have_time_left(0, &directives, at(1)), "nothing can have begun it");
         acks.note(0, 0, &directives, at(100));
         acks.note(0, 0, &directives, at(105));
-        assert!(acks.leave_time(0, &directives, at(108)) && !acks.leave_time(0, &directives, at(109)));
+        assert!(acks.have_time_left(0, &directives, at(108)) && !acks.have_time_left(0, &directives, at(109)));
         // The source was ahead by more than a megabyte when the first came, or the hold began later.
-        assert!(!acks.leave_time(1 << 20, &directives, at(109)));
+        assert!(!acks.have_time_left(1 << 20, &directives, at(109)));
         acks.note(5, 9, &directives, at(108));
-        assert!(acks.leave_time((1 << 20) + 5, &directives, at(116)));
-        assert!(!acks.leave_time((1 << 20) + 5, &directives, at(117)));
+        assert!(acks.have_time_left((1 << 20) + 5, &directives, at(116)));
+        assert!(!acks.have_time_left((1 << 20) + 5, &directives, at(117)));
         // No acknowledgment explains the end: other directives hold at the source.
-        assert!(!acks.leave_time(9 << 20, &directives, at(109)));
+        assert!(!acks.have_time_left(9 << 20, &directives, at(109)));
     }
 
     #[test]
@@ -87,7 +87,8 @@ mod tests {
         assert!(acks.sent.len() <= 3, "{}", acks.sent.len());
         acks.note(1000 << 20, 1001 << 20, &directives, at(1000));
         assert!(
-            acks.leave_time(1001 << 20, &directives, at(1008)) && !acks.leave_time(1001 << 20, &directives, at(1009))
+            acks.have_time_left(1001 << 20, &directives, at(1008))
+                && !acks.have_time_left(1001 << 20, &directives, at(1009))
         );
     }
 
@@ -96,6 +97,6 @@ mod tests {
         let directives = Directives { hold: Duration::from_secs(1), ..Directives::default() };
         let mut acks = Acks::default();
         acks.note(0, 0, &directives, Duration::from_secs(5));
-        assert!(!acks.leave_time(0, &directives, Duration::from_secs(5)));
+        assert!(!acks.have_time_left(0, &directives, Duration::from_secs(5)));
     }
 }

@@ -13,7 +13,7 @@ const FOOTER_BYTES: usize = 10;
 const CHECKSUM_BYTES: usize = 8;
 
 /// The use of a command.
-enum Fate {
+enum Disposition {
     Keep,
     Skip,
     /// The command ends the stream.
@@ -39,7 +39,7 @@ impl Commands {
         &mut self,
         input: &mut Vec<u8>,
         out: &mut Vec<u8>,
-        mut fate: impl FnMut(&Args<'_>, &mut [u8]) -> Fate,
+        mut disposition: impl FnMut(&Args<'_>, &mut [u8]) -> Disposition,
     ) -> Result<bool, String> {
         let (mut at, mut is_over) = (0, false);
         while !is_over {
@@ -61,11 +61,12 @@ impl Commands {
                 at = end;
                 let before = out.len();
                 out.extend_from_slice(command);
-                let fate = fate(&self.batch.args(request, from), out.get_mut(before..).unwrap_or_default());
-                if !matches!(fate, Fate::Keep) {
+                let disposition =
+                    disposition(&self.batch.args(request, from), out.get_mut(before..).unwrap_or_default());
+                if !matches!(disposition, Disposition::Keep) {
                     out.truncate(before);
                 }
-                is_over = matches!(fate, Fate::Last);
+                is_over = matches!(disposition, Disposition::Last);
                 if is_over {
                     break;
                 }
@@ -123,23 +124,23 @@ impl Snapshot {
         self.commands.take(input, out, |args, kept| {
             if is(args, 0, "function") {
                 *has_functions |= args.get(2).len() > FOOTER_BYTES;
-                return Fate::Skip;
+                return Disposition::Skip;
             }
             if is(args, 0, "restore") && args.len() > 3 {
-                seal(args, kept);
+                set_checksum(args, kept);
             }
             match message(args) {
-                Some(word) if word.eq_ignore_ascii_case(b"snapshot-eof") => Fate::Last,
+                Some(word) if word.eq_ignore_ascii_case(b"snapshot-eof") => Disposition::Last,
                 // The number of keys of a slot, for example.
-                Some(_) => Fate::Skip,
-                None => Fate::Keep,
+                Some(_) => Disposition::Skip,
+                None => Disposition::Keep,
             }
         })
     }
 }
 
 /// Sets the checksum of a RESTORE's payload, which the source leaves out.
-fn seal(args: &Args<'_>, command: &mut [u8]) {
+fn set_checksum(args: &Args<'_>, command: &mut [u8]) {
     let payload = args.get(3);
     if payload.len() < FOOTER_BYTES {
         return;
@@ -176,9 +177,9 @@ impl Changes {
     /// The bytes are no commands.
     pub(super) fn take(&mut self, input: &mut Vec<u8>, out: &mut Vec<u8>) -> Result<bool, String> {
         self.0.take(input, out, |args, _| match message(args) {
-            Some(word) if word.eq_ignore_ascii_case(b"stream-eof") => Fate::Last,
-            Some(_) => Fate::Skip,
-            None => Fate::Keep,
+            Some(word) if word.eq_ignore_ascii_case(b"stream-eof") => Disposition::Last,
+            Some(_) => Disposition::Skip,
+            None => Disposition::Keep,
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The beginning of the conversation with a Redis source, until the snapshot comes.
+//! The handshake with a Redis source, until the snapshot comes.
 
 use std::io;
 use std::time::Duration;
@@ -20,9 +20,9 @@ const INTERNAL: &[u8] = b"internal connection";
 const HOLD_MS: &str = "cluster-slot-migration-write-pause-timeout";
 const LAG_BYTES: &str = "cluster-slot-migration-handoff-max-lag-bytes";
 
-/// The stages of the beginning.
+/// The stages of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) enum Talk {
+pub(super) enum Handshake {
     #[default]
     Begins,
     Connects(Channel),
@@ -32,27 +32,27 @@ pub(super) enum Talk {
     AwaitsConf,
     AwaitsSync,
     /// The source is not ready. It is asked again at this time.
-    Rests(Duration),
+    AwaitsRetry(Duration),
     AwaitsSnapshot,
     /// The snapshot comes.
     Over,
 }
 
-impl Talk {
+impl Handshake {
     pub(super) fn is_over(self) -> bool {
-        self == Talk::Over
+        self == Handshake::Over
     }
 }
 
 impl<L: RedisLink> RedisSource<L> {
-    /// Takes a step of the beginning. Returns true if the source has shown life.
-    pub(super) fn talk(&mut self) -> Result<bool, String> {
-        match self.talk {
-            Talk::Begins => {
+    /// Takes a step of the handshake. Returns true if the source has shown life.
+    pub(super) fn shake_hands(&mut self) -> Result<bool, String> {
+        match self.handshake {
+            Handshake::Begins => {
                 self.open(Channel::Main)?;
                 Ok(true)
             }
-            Talk::Connects(channel) => {
+            Handshake::Connects(channel) => {
                 let stands =
                     self.link.connect(channel).map_err(|why| format!("Unable to connect to the source: {why}"))?;
                 if stands {
@@ -60,31 +60,31 @@ impl<L: RedisLink> RedisSource<L> {
                 }
                 Ok(stands)
             }
-            Talk::AwaitsAuth(channel) => self.await_line(channel, |this, line| this.take_auth(channel, line)),
-            Talk::AwaitsDirectives => self.await_directives(),
-            Talk::AwaitsConf => self.await_line(Channel::Main, Self::take_conf),
-            Talk::AwaitsSync => self.await_line(Channel::Main, Self::take_sync),
-            Talk::Rests(until) if self.link.now() >= until => {
+            Handshake::AwaitsAuth(channel) => self.await_line(channel, |this, line| this.take_auth(channel, line)),
+            Handshake::AwaitsDirectives => self.await_directives(),
+            Handshake::AwaitsConf => self.await_line(Channel::Main, Self::take_conf),
+            Handshake::AwaitsSync => self.await_line(Channel::Main, Self::take_sync),
+            Handshake::AwaitsRetry(until) if self.link.now() >= until => {
                 self.ask_for_slots()?;
                 Ok(true)
             }
-            Talk::Rests(_) => Ok(false),
-            Talk::AwaitsSnapshot => self.await_line(Channel::Snapshot, Self::take_snapshot),
-            Talk::Over => Ok(false),
+            Handshake::AwaitsRetry(_) => Ok(false),
+            Handshake::AwaitsSnapshot => self.await_line(Channel::Snapshot, Self::take_snapshot),
+            Handshake::Over => Ok(false),
         }
     }
 
     fn open(&mut self, channel: Channel) -> Result<(), String> {
         let opened = self.link.open(channel, &self.nodes.source);
         opened.map_err(|why| format!("Unable to connect to the source: {why}"))?;
-        self.talk = Talk::Connects(channel);
+        self.handshake = Handshake::Connects(channel);
         Ok(())
     }
 
     fn log_in(&mut self, channel: Channel) -> Result<(), String> {
         let secret = self.nodes.source.secret.ok_or("The source has not told its secret")?;
         self.ask(channel, &[b"AUTH", INTERNAL, secret.digits()])?;
-        self.talk = Talk::AwaitsAuth(channel);
+        self.handshake = Handshake::AwaitsAuth(channel);
         Ok(())
     }
 
@@ -95,12 +95,12 @@ impl<L: RedisLink> RedisSource<L> {
         match channel {
             Channel::Main => {
                 self.ask(channel, &[b"CONFIG", b"GET", HOLD_MS.as_bytes(), LAG_BYTES.as_bytes()])?;
-                self.talk = Talk::AwaitsDirectives;
+                self.handshake = Handshake::AwaitsDirectives;
             }
             Channel::Snapshot => {
                 let name = self.job.name.clone();
                 self.ask(channel, &[b"CLUSTER", b"SYNCSLOTS", b"RDBCHANNEL", name.as_bytes()])?;
-                self.talk = Talk::AwaitsSnapshot;
+                self.handshake = Handshake::AwaitsSnapshot;
             }
         }
         Ok(())
@@ -134,7 +134,7 @@ impl<L: RedisLink> RedisSource<L> {
         }
         let me = self.nodes.me.clone();
         self.ask(Channel::Main, &[b"CLUSTER", b"SYNCSLOTS", b"CONF", b"NODE-ID", me.as_bytes()])?;
-        self.talk = Talk::AwaitsConf;
+        self.handshake = Handshake::AwaitsConf;
         Ok(true)
     }
 
@@ -157,7 +157,7 @@ impl<L: RedisLink> RedisSource<L> {
         words.extend(slots.iter().map(String::as_str));
         let words: Vec<_> = words.iter().map(|word| word.as_bytes()).collect();
         self.ask(Channel::Main, &words)?;
-        self.talk = Talk::AwaitsSync;
+        self.handshake = Handshake::AwaitsSync;
         Ok(())
     }
 
@@ -165,7 +165,7 @@ impl<L: RedisLink> RedisSource<L> {
         match line {
             _ if line.starts_with("+RDBCHANNELSYNCSLOTS") => self.open(Channel::Snapshot),
             _ if line.starts_with("-NOTREADY") => {
-                self.talk = Talk::Rests(self.link.now() + RETRY_AFTER);
+                self.handshake = Handshake::AwaitsRetry(self.link.now() + RETRY_AFTER);
                 Ok(())
             }
             _ => Err(format!("Error reply to CLUSTER SYNCSLOTS SYNC from the source: {line}")),
@@ -176,7 +176,7 @@ impl<L: RedisLink> RedisSource<L> {
         if !line.starts_with("+SLOTSSNAPSHOT") {
             return Err(format!("Error reply to CLUSTER SYNCSLOTS RDBCHANNEL from the source: {line}"));
         }
-        self.talk = Talk::Over;
+        self.handshake = Handshake::Over;
         // Bytes behind the reply belong to the changes.
         let changes = std::mem::take(&mut self.replies[Channel::Main as usize]);
         self.backlog.append(&changes);
