@@ -215,14 +215,14 @@ impl EventLoop {
 
     fn wait(&mut self) {
         self.waited =
-            if self.links.has_to_send() && self.has_more_input() { Waited::NotAtAll } else { self.wait_long() };
+            if self.links.has_to_send() && self.has_more_input() { Waited::NotAtAll } else { self.wait_for_work() };
         if !self.pending.is_empty() {
             self.announce_pending();
         }
     }
 
     /// Waits for the next work.
-    fn wait_long(&mut self) -> Waited {
+    fn wait_for_work(&mut self) -> Waited {
         let timeout = self.timeout();
         if timeout.is_some_and(|timeout| timeout.is_zero()) {
             self.poll(timeout);

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use config::Settings;
 use engine::slots::forward::{Forwarded, Target};
 
-use self::link::{Link, Login, ReplyTo, ShareOf};
+use self::link::{Link, Login, ReplyTo, ShareId};
 
 /// The first token of a link in the poller. Tokens of client connections are lower, and tokens of listening sockets are higher.
 pub const LINKS: u64 = 1 << 61;
@@ -101,8 +101,8 @@ impl Links {
     }
 
     /// Appends a node's share of the commands to its link.
-    pub fn push_all(&mut self, id: u64, forwarded: &Forwarded, to: ShareOf, now_ms: u64) {
-        let ShareOf { client, chunk, target } = to;
+    pub fn push_all(&mut self, id: u64, forwarded: &Forwarded, to: ShareId, now_ms: u64) {
+        let ShareId { client, chunk, target } = to;
         let (Some(link), Some(share)) = (self.by_id.get_mut(&id), forwarded.shares.get(target)) else { return };
         if !link.has_output() {
             self.to_send.push(id);

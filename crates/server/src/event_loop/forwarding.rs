@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::EventLoop;
 use crate::acceptor::LISTENERS;
 use crate::forward::LINKS;
-use crate::forward::link::{Broken, Outcome, Received, ReplyTo, ShareOf, Unanswered};
+use crate::forward::link::{Broken, Outcome, Received, ReplyTo, ShareId, Unanswered};
 use crate::log;
 use crate::poller::{Poller, Ready};
 use crate::splice::Splice;
@@ -71,7 +71,7 @@ impl EventLoop {
             match self.links.to(node, client, settings, now_ms) {
                 Ok((id, is_new)) => {
                     new.extend(is_new.then_some(id));
-                    self.links.push_all(id, forwarded, ShareOf { client, chunk, target }, now_ms);
+                    self.links.push_all(id, forwarded, ShareId { client, chunk, target }, now_ms);
                 }
                 Err(reason) => {
                     let error = unreachable(node, &reason);
@@ -331,7 +331,7 @@ impl EventLoop {
         for unanswered in link.end() {
             match unanswered {
                 Unanswered::Command { to, is_unknown } => self.fail(to, is_unknown, &target, &broken.reason),
-                Unanswered::OfShare { to, left, sent } => self.fail_share(to, (left, sent), &target, &broken.reason),
+                Unanswered::Share { to, left, sent } => self.fail_share(to, (left, sent), &target, &broken.reason),
             }
         }
     }
@@ -347,8 +347,8 @@ impl EventLoop {
     }
 
     /// Answers the last commands of a share whose link broke: their number, and the number of bytes of the share's requests that were sent.
-    fn fail_share(&mut self, to: ShareOf, (left, sent): (usize, usize), target: &Target, reason: &str) {
-        let ShareOf { client, chunk, target: of } = to;
+    fn fail_share(&mut self, to: ShareId, (left, sent): (usize, usize), target: &Target, reason: &str) {
+        let ShareId { client, chunk, target: of } = to;
         let deferred = self.by_client.get(&client).and_then(|&key| self.connections.get_mut(key)?.deferred.as_mut());
         let Some(splice) = deferred.and_then(|deferred| deferred.splice(chunk)) else {
             // The client has gone.

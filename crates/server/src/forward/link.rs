@@ -37,7 +37,7 @@ pub struct ReplyTo {
 
 /// All commands of a chunk for the link's node, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct ShareOf {
+pub struct ShareId {
     /// The client.
     pub client: u64,
     /// The chunk of its held replies.
@@ -68,7 +68,7 @@ enum Expected {
     },
     /// The next replies are for a client: one for each of the last commands of a share.
     Replies {
-        to: ShareOf,
+        to: ShareId,
         left: usize,
         /// The start of the share's requests in the stream of all requests.
         sent_from: u64,
@@ -102,9 +102,9 @@ pub enum Unanswered {
         is_unknown: bool,
     },
     /// The last commands of a share.
-    OfShare {
+    Share {
         /// The share.
-        to: ShareOf,
+        to: ShareId,
         /// The number of these commands.
         left: usize,
         /// The number of bytes of the share's requests that have been sent. Commands may have run if their requests begin before.
@@ -121,9 +121,9 @@ pub enum Outcome {
     Redirect(ReplyTo, Vec<u8>),
     /// The replies to the next commands of a share: their place in [`Received::bytes`], and that of their lengths in
     /// [`Received::lengths`].
-    Replies(ShareOf, Range<usize>, Range<usize>),
+    Replies(ShareId, Range<usize>, Range<usize>),
     /// Like [`Outcome::Redirect`], for the next command of a share.
-    RedirectOfShare(ShareOf, Vec<u8>),
+    RedirectOfShare(ShareId, Vec<u8>),
 }
 
 impl Outcome {
@@ -150,7 +150,7 @@ pub struct Received {
 impl Received {
     /// Adds the reply to the next command of a share.
     #[inline]
-    fn push(&mut self, to: ShareOf, place: Range<usize>) {
+    fn push(&mut self, to: ShareId, place: Range<usize>) {
         if let Some(line) = redirect(&self.bytes[place.clone()]) {
             let line = line.to_vec();
             return self.outcomes.push(Outcome::RedirectOfShare(to, line));
@@ -282,7 +282,7 @@ impl Link {
     }
 
     /// Appends all commands of a share whose requests can be sent in one piece. The target has no counter.
-    pub fn push_share(&mut self, share: &Share, to: ShareOf, now_ms: u64) {
+    pub fn push_share(&mut self, share: &Share, to: ShareId, now_ms: u64) {
         if self.expected.is_empty() {
             self.active_ms = now_ms;
         }
@@ -494,7 +494,7 @@ impl Link {
                 Some(Unanswered::Command { to, is_unknown: !only_reads && sent_from < sent })
             }
             Expected::Replies { to, left, sent_from } => {
-                Some(Unanswered::OfShare { to, left, sent: sent.saturating_sub(sent_from) as usize })
+                Some(Unanswered::Share { to, left, sent: sent.saturating_sub(sent_from) as usize })
             }
             Expected::Attached { to } => to.map(|to| Unanswered::Command { to, is_unknown: false }),
             _ => None,
@@ -611,7 +611,7 @@ mod tests {
     fn unanswered(unanswered: Unanswered) -> (usize, bool) {
         match unanswered {
             Unanswered::Command { to, is_unknown } => (to.index, is_unknown),
-            Unanswered::OfShare { left, sent, .. } => (left, sent > 0),
+            Unanswered::Share { left, sent, .. } => (left, sent > 0),
         }
     }
 
@@ -645,17 +645,17 @@ mod tests {
         Share { requests: requests.as_bytes().to_vec(), commands, is_plain: true }
     }
 
-    fn share_of(target: usize) -> ShareOf {
-        ShareOf { client: 7, chunk: 3, target }
+    fn share_id(target: usize) -> ShareId {
+        ShareId { client: 7, chunk: 3, target }
     }
 
     #[test]
     fn the_replies_of_a_share_are_taken_together() {
         let (mut link, mut other) = open_link(None);
         expect(&mut other, INTRODUCTION);
-        link.push_share(&share("*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n", 4), share_of(0), 5);
+        link.push_share(&share("*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n", 4), share_id(0), 5);
         link.push(&command(0, false), true, b"*1\r\n$1\r\nC\r\n", to(9), 5);
-        link.push_share(&share("", 1), share_of(1), 5);
+        link.push_share(&share("", 1), share_id(1), 5);
         link.send().unwrap();
         expect(&mut other, "*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n*1\r\n$6\r\nASKING\r\n*1\r\n$1\r\nC\r\n");
         other.write_all(b"+OK\r\n+OK\r\n:1\r\n$1\r\na\r\n-MOVED 5 h:7\r\n-ERR x\r\n+OK\r\n:9\r\n:2\r\n").unwrap();
@@ -675,17 +675,17 @@ mod tests {
     #[test]
     fn the_unsent_part_of_a_share_is_known() {
         let (mut link, mut other) = open_link(None);
-        link.push_share(&share("*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n", 2), share_of(0), 5);
+        link.push_share(&share("*1\r\n$1\r\nA\r\n*1\r\n$1\r\nB\r\n", 2), share_id(0), 5);
         link.send().unwrap();
-        link.push_share(&share("*1\r\n$1\r\nC\r\n", 1), share_of(1), 5);
+        link.push_share(&share("*1\r\n$1\r\nC\r\n", 1), share_id(1), 5);
         other.write_all(b"+OK\r\n+OK\r\n:1\r\n").unwrap();
         receive(&mut link, 1).unwrap();
         let without_reply: Vec<_> = link.end().collect();
         assert_eq!(
             without_reply,
             [
-                Unanswered::OfShare { to: share_of(0), left: 1, sent: 22 },
-                Unanswered::OfShare { to: share_of(1), left: 1, sent: 0 },
+                Unanswered::Share { to: share_id(0), left: 1, sent: 22 },
+                Unanswered::Share { to: share_id(1), left: 1, sent: 0 },
             ]
         );
     }
