@@ -386,7 +386,8 @@ impl Engine {
     }
 
     /// Returns the memory of the bytes that wait for replicas beyond `repl-backlog-size`, of those that wait for the disk, and of the
-    /// journal's lanes, from which the readers for both take them. Unused capacity of these buffers is included: as keys, it would be evicted.
+    /// journal's lanes, from which the readers for both take them. Unused capacity of these buffers is included, because keys would
+    /// be evicted for it otherwise.
     #[must_use]
     pub fn waiting_memory(&self) -> u64 {
         let stream_bytes = self.replication.stream.memory_bytes();

@@ -79,7 +79,8 @@ impl Tail {
         match self.chunks.back_mut().filter(|chunk| !self.is_sealed && has_room(chunk)) {
             Some(chunk) => chunk.append(&mut self.latest),
             None => {
-                let mut chunk = self.spares.pop().filter(has_room).unwrap_or_else(|| {
+                // A spare was an ordinary chunk, or a buffer with more than half as many bytes.
+                let mut chunk = self.spares.pop().unwrap_or_else(|| {
                     self.capacity += CHUNK_BYTES;
                     Vec::with_capacity(CHUNK_BYTES)
                 });
