@@ -365,6 +365,20 @@ pub(crate) const VALUES: [(&str, &str); 8] = [
     ("PFADD {a}hll 1 2 3", "PFCOUNT {a}hll"),
 ];
 
+/// Fills a node's slot with values of all types, a field that expires, and 3,000 strings. Returns the client.
+pub(crate) fn filled(source: &Node) -> Client {
+    let mut client = Client::new(source);
+    for (write, _) in VALUES {
+        client.run(write);
+    }
+    client.run("HSET {a}fields f v g w");
+    client.run("HEXPIRE {a}fields 10000 FIELDS 1 f");
+    for key in 0..3000 {
+        client.run(&format!("SET {{a}}many:{key} {key}"));
+    }
+    client
+}
+
 fn migrate(source: &Node, target: &Node, ranges: &str) {
     source.ok(&format!("CLUSTER MIGRATESLOTS SLOTSRANGE {ranges} NODE {}", target.id()));
 }
@@ -376,16 +390,8 @@ fn valkey_moves_slots_here_under_load() {
     }
     let nodes = [node(Make::Penstock), node(Make::Penstock), node(Make::Valkey9)];
     join(&nodes.each_ref());
-    let mut client = Client::new(&nodes[2]);
-    for (write, _) in VALUES {
-        client.run(write);
-    }
-    client.run("HSET {a}fields f v g w");
-    client.run("HEXPIRE {a}fields 10000 FIELDS 1 f");
+    let mut client = filled(&nodes[2]);
     let before: Vec<_> = VALUES.iter().map(|(_, read)| client.run(read)).collect();
-    for key in 0..3000 {
-        client.run(&format!("SET {{a}}many:{key} {key}"));
-    }
     let load = Load::start(&nodes, false);
     std::thread::sleep(Duration::from_millis(300));
     // All but the last slot, in several ranges.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use penstock_tests::cluster_load::Load;
 use penstock_tests::nodes::{Client, Make, Node, join, node, node_with, replicate, settle};
 
-use crate::importing::{VALUES, check_hidden, job_field, keys_in, pair, slot_of_a, text, wait_for_state};
+use crate::importing::{VALUES, check_hidden, filled, job_field, keys_in, pair, slot_of_a, text, wait_for_state};
 
 /// Directives of a source that takes longer for each key of a snapshot than a test takes.
 const SLOW: [&str; 2] = ["--rdb-key-save-delay", "20000000"];
@@ -57,20 +57,12 @@ fn redis_gives_slots_under_load() {
     }
     let nodes = [node(Make::Penstock), node(Make::Penstock), node(Make::Redis8)];
     join(&nodes.each_ref());
-    let mut client = Client::new(&nodes[2]);
-    for (write, _) in VALUES {
-        client.run(write);
-    }
-    client.run("HSET {a}fields f v g w");
-    client.run("HEXPIRE {a}fields 10000 FIELDS 1 f");
+    let mut client = filled(&nodes[2]);
     for item in 0..700 {
         client.run(&format!("RPUSH {{a}}long {item}"));
         client.run(&format!("HSET {{a}}wide {item} v"));
     }
     let before: Vec<_> = VALUES.iter().map(|(_, read)| client.run(read)).collect();
-    for key in 0..3000 {
-        client.run(&format!("SET {{a}}many:{key} {key}"));
-    }
     let library = r##"FUNCTION LOAD "#!lua name=l\nredis.register_function('f', function() return 1 end)""##;
     assert_eq!(nodes[2].quoted(library).text(), b"l");
     let load = Load::start(&nodes, false);
