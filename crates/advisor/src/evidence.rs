@@ -253,7 +253,7 @@ pub struct Source {
 struct SmallNumbers {
     compared: u32,
     found: u32,
-    /// Rounds in which only the small number was found, and rounds in which only the other one was.
+    /// Rounds in which a reply had the small number and not the other one, and rounds with the other one only.
     only_found: u32,
     only_other: u32,
 }
@@ -273,8 +273,7 @@ pub struct StepEvidence {
     pub halved: u32,
     /// Rounds with several new words.
     several: u32,
-    /// The counts for the test of small numbers, over all parts of the loop. They count the compared rounds, the rounds whose small number
-    /// stood in a reply, and the rounds whose reply had another number in its place.
+    /// The counts for the test of small numbers, over all parts of the loop.
     small: SmallNumbers,
     /// Replies that told something new.
     pub telling: u32,
@@ -387,8 +386,8 @@ fn is_half(before: u64, change: u64, weight: u64) -> bool {
     before != 0 && change != 0 && !is_even && rests.into_iter().any(is_small)
 }
 
-/// True if a small number is twice the one before, or one more. Such a client goes down through a binary tree, whose nodes are numbered level by
-/// level, or looks for the end of a list.
+/// True if a small number is twice the one before, or one more. The client searches a binary tree with numbered
+/// nodes, or looks for the end of a list.
 fn is_doubled(command: &Command, before: &Command) -> bool {
     let is_left = before.words().iter().filter(|word| word.small > 2 && !command.has(word.hash));
     let doubled = is_left.map(|word| 2 * u64::from(word.small - 1));

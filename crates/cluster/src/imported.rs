@@ -6,8 +6,8 @@
 //! and the target would delete the keys.
 //!
 //! The nodes of the target's shard therefore remember the source for some node timeouts. A primary that loses such a slot to another node of
-//! the source's shard takes a new epoch, and keeps the slot. It does so once for each import, so two shards never outbid each other for
-//! ever. A replica leaves the slot with its primary, so that it takes the slot over with the primary's place.
+//! the source's shard takes a new epoch, and keeps the slot. It does so once for each import, so two shards do not raise their epochs
+//! against each other for ever. A replica leaves the slot with its primary, so that it takes the slot over with the primary's place.
 //!
 //! A move back begins at the owner, which forgets the import. Its replicas forget it, too, if the slot moves key by key. They learn nothing of
 //! a move of whole slots, whose target claims the slots itself: a claim of the source is therefore a move back. It is none at a primary
@@ -26,7 +26,7 @@ use crate::rules::Rule;
 use crate::slots::{Slot, SlotSet};
 
 /// Node timeouts for which an import is remembered: all nodes know the new owner by then.
-const TIMEOUTS: u64 = 2;
+const REMEMBERED_TIMEOUTS: u64 = 2;
 
 /// The kind of a move.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,7 +62,7 @@ impl Machine {
         }
     }
 
-    /// Forgets imports of slots that have another fate.
+    /// Forgets imports of slots that move on, or that this shard gives up.
     pub(crate) fn forget_imports(&mut self, slots: &SlotSet) {
         self.imported.retain(|slot, _| !slots.contains(*slot));
     }
@@ -78,7 +78,7 @@ impl Machine {
     /// Forgets imports that all nodes know. While the primary of a replica does not answer, other nodes may not have heard of them.
     pub(crate) fn expire_imports(&mut self) {
         let waits = self.table.myself().primary().is_some_and(|primary| self.is_unwell(primary));
-        let time_ms = TIMEOUTS * self.config.node_timeout_ms;
+        let time_ms = REMEMBERED_TIMEOUTS * self.config.node_timeout_ms;
         self.imported.retain(|_, import| match import.disputed_ms {
             Some(disputed_ms) => self.now.ms <= disputed_ms + time_ms,
             None => waits || self.now.ms <= import.since_ms + time_ms,
@@ -109,7 +109,7 @@ impl Machine {
         self.imported.iter().filter(is_kept).map(|(slot, _)| *slot).collect()
     }
 
-    /// Returns true if a claim of a node is no move back, and if this node may outbid it.
+    /// Returns true if a claim of a node is no move back, and if this node may take a greater epoch.
     fn is_unaware(&self, claimer: NodeKey, import: &Import) -> bool {
         let (claimer, is_primary) = (&self.table[claimer], self.table.myself().is_primary());
         let has_replaced = claimer.id != import.source;
