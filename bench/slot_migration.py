@@ -48,6 +48,8 @@ DEPTH = 200
 HOT_KEYS = 20
 FILLED_AT_ONCE = 1000
 PROBE_EVERY_S = 0.002
+# The place of the value's number in a pipeline.
+NUMBER = b"########"
 # The numbers of the probes. Writers have numbers from 0 on.
 PROBE, RT_PROBE = -1, -2
 
@@ -197,11 +199,13 @@ def write(port, keys, rate, number, times, stop):
     """Writes pipelines at a rate, each to one slot. Notes the begin and the time of each, and the last acknowledged value of each key."""
     conns, owners, at, began = {}, {}, 0, time.monotonic()
     values = [0] * len(keys)
+    # Made once: the load must leave the cores to the servers.
+    templates = [b"".join(encode(b"SET", key, b"%b-%d" % (NUMBER, number)) for key in some) for some in keys]
     noted = []
     while not stop.is_set():
         here = at % len(keys)
         value = values[here] + 1
-        blob = b"".join(encode(b"SET", key, b"%08d-%d" % (value, number)) for key in keys[here])
+        blob = templates[here].replace(NUMBER, b"%08d" % value)
         before = time.monotonic()
         while True:
             to = owners.get(here, port)
