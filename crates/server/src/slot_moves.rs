@@ -2,6 +2,9 @@
 //! this node only followed.
 //!
 //! The machines are `engine::slot_moves`. A thread gives them its connection and the clocks, and waits for the conditions that they return.
+//!
+//! The snapshot is most of the work, and no client waits for it. It runs in the background, so that busy cores go on to serve clients. The changes
+//! behind it have the ordinary priority: they must catch up with the writers, and writes are held at the end.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -54,16 +57,24 @@ pub fn start_exports(engine: &'static Engine) -> Result<(), String> {
         while let Some(job) = engine.slots.jobs.next_export() {
             let mut link = TargetSocket::new(engine);
             let mut export = Export::begin(engine, job, &link);
-            loop {
-                match export.step(&mut link) {
-                    MoveWait::Over => break,
-                    MoveWait::Thread => export.block(BLOCK_MAX),
-                    wait => link.wait(wait),
-                }
-            }
+            threads::run_in_background(&threads::SLOT_EXPORT, &mut || {
+                drive_export(&mut export, &mut link, Export::is_past_snapshot);
+            });
+            drive_export(&mut export, &mut link, |_| false);
         }
     };
     threads::spawn(&threads::SLOT_EXPORT, run).map(drop).map_err(threads::cannot_start)
+}
+
+/// Drives an export to its end, or until it needs no more steps on this thread.
+fn drive_export(export: &mut Export, link: &mut TargetSocket, is_enough: impl Fn(&Export) -> bool) {
+    while !is_enough(export) {
+        match export.step(link) {
+            MoveWait::Over => return,
+            MoveWait::Thread => export.block(BLOCK_MAX),
+            wait => link.wait(wait),
+        }
+    }
 }
 
 /// Starts the thread of an import.
@@ -73,19 +84,27 @@ pub fn start_import(engine: &'static Engine, socket: Socket, job: Arc<SlotJob>) 
         move || {
             let mut link = SourceSocket::new(socket);
             let mut import = Import::begin(engine, job, &link);
-            loop {
-                match import.step(&mut link) {
-                    MoveWait::Over => break,
-                    MoveWait::Thread => import.block(BLOCK_MAX),
-                    wait => link.wait(wait),
-                }
-            }
+            threads::run_in_background(&threads::SLOT_IMPORT, &mut || {
+                drive_import(&mut import, &mut link, Import::is_past_snapshot);
+            });
+            drive_import(&mut import, &mut link, |_| false);
         }
     };
     if let Err(error) = threads::spawn(&threads::SLOT_IMPORT, run) {
         log::warning(format!("No slots can be imported: {}", threads::cannot_start(error)));
         engine.slots.jobs.end(&job, JobState::Failed, "Failed to start a thread", now_us() / 1_000_000);
         engine.keyspace.stage(job.slots.iter().map(engine::slots::Slot::index), false);
+    }
+}
+
+/// Drives an import to its end, or until it needs no more steps on this thread.
+fn drive_import(import: &mut Import, link: &mut SourceSocket, is_enough: impl Fn(&Import) -> bool) {
+    while !is_enough(import) {
+        match import.step(link) {
+            MoveWait::Over => return,
+            MoveWait::Thread => import.block(BLOCK_MAX),
+            wait => link.wait(wait),
+        }
     }
 }
 
@@ -102,19 +121,27 @@ pub fn start_import_from_redis(engine: &'static Engine, job: Arc<SlotJob>) -> Re
     let run = move || {
         let mut link = RedisSource::begin(engine, job.clone(), nodes, RedisSockets::new(engine));
         let mut import = Import::begin(engine, job, &link);
-        loop {
-            let wait = import.step(&mut link);
-            if wait == MoveWait::Over {
-                break;
-            }
-            link.pump();
-            match wait {
-                MoveWait::Thread => import.block(BLOCK_MAX),
-                wait => link.link().wait(wait),
-            }
-        }
+        threads::run_in_background(&threads::SLOT_IMPORT, &mut || {
+            drive_redis_import(&mut import, &mut link, Import::is_past_snapshot);
+        });
+        drive_redis_import(&mut import, &mut link, |_| false);
     };
     threads::spawn(&threads::SLOT_IMPORT, run).map(drop).map_err(threads::cannot_start)
+}
+
+/// Like [`drive_import`], from a Redis node.
+fn drive_redis_import(import: &mut Import, link: &mut RedisSource<RedisSockets>, is_enough: impl Fn(&Import) -> bool) {
+    while !is_enough(import) {
+        let wait = import.step(link);
+        if wait == MoveWait::Over {
+            return;
+        }
+        link.pump();
+        match wait {
+            MoveWait::Thread => import.block(BLOCK_MAX),
+            wait => link.link().wait(wait),
+        }
+    }
 }
 
 /// Ends an import that has no connection. It has no keys yet.

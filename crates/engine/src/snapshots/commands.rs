@@ -347,12 +347,12 @@ mod tests {
     use journal::record::entries;
 
     use super::*;
-    use crate::snapshots::Piece;
+    use crate::snapshots::{Piece, Purpose};
 
     /// Every shard of a cluster's node has a sink until the end of the snapshot.
     #[test]
     fn a_walked_shard_holds_no_memory() {
-        let (outlet, pieces) = Outlet::new();
+        let (outlet, pieces) = Outlet::new(Purpose::Base);
         for mut sink in [CommandSink::new(outlet.clone(), PIECE_BYTES), CommandSink::of_slot(outlet, PIECE_BYTES)] {
             for number in 0..1000 {
                 sink.entry(0, &Entry::string(format!("key{number}").as_bytes(), &[b'x'; 100], None));
@@ -378,7 +378,7 @@ mod tests {
 
     #[test]
     fn short_strings_of_a_slot_share_commands() {
-        let (outlet, pieces) = Outlet::new();
+        let (outlet, pieces) = Outlet::new(Purpose::Base);
         let mut sink = CommandSink::of_slot(outlet, PIECE_BYTES);
         let long = "v".repeat(SHORT_BYTES + 1);
         for number in 0..ITEMS + 2 {
