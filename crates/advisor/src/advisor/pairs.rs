@@ -1,6 +1,6 @@
 //! Reads whose reply the same client writes back, changed or not: one command or script could do both.
 
-use super::{Seen, VALUES_MAX, Watch, key};
+use super::{ARGUMENTS_MAX, Seen, VALUES_MAX, Watch, key};
 use crate::catalogue::{Class, Found};
 use crate::connection::Pair;
 use crate::findings::{Confidence, Kind, Sighting};
@@ -19,12 +19,27 @@ fn removes_member(command: &str) -> bool {
     matches!(command, "ZREM" | "SREM" | "LREM" | "HDEL" | "XDEL" | "XACK")
 }
 
+/// True for a command that changes a number in the server: its arguments are the change, not the value.
+fn counts(command: &str) -> bool {
+    command.starts_with("INCR")
+        || command.starts_with("DECR")
+        || matches!(command, "HINCRBY" | "HINCRBYFLOAT" | "ZINCRBY")
+}
+
+/// True for a command whose arguments behind the key are fields and values in turn. Each value follows its field.
+fn has_fields(command: &str) -> bool {
+    matches!(command, "HSET" | "HMSET" | "HSETNX")
+}
+
 impl Watch<'_, '_> {
     /// True if this command is the second of a pair: it writes a value that the client has just read from the same key,
     /// or deletes the key. Records the pair. If the read may turn out to be a repeated one, the pair waits until the
     /// next read decides.
     #[inline]
     pub(super) fn is_paired(&mut self, seen: &Seen<'_>) -> bool {
+        if counts(seen.found.verb.name) {
+            return false;
+        }
         let Some(read) = self.read_before(seen) else { return false };
         // Without the read value, the client may write for another reason. During a pause it may work with the value.
         let is_certain = seen.origin.evidence == Evidence::Strong && !seen.is_after_pause;
@@ -52,11 +67,23 @@ impl Watch<'_, '_> {
         let loops = &self.last.loops;
         let is_read_here = |trip: &&LoopTrip| trip.class == Class::Read && trip.key == seen.key_hash;
         let origin = &seen.origin;
-        let repeats = origin.evidence != Evidence::None && origin.distance <= PAIR_DISTANCE_MAX;
+        let repeats = origin.evidence != Evidence::None
+            && origin.distance <= PAIR_DISTANCE_MAX
+            && (!has_fields(seen.found.verb.name) || self.repeats_value());
         let repeated = repeats.then(|| self.source_of(seen)).flatten().filter(is_read_here);
         let deletes = matches!(seen.found.verb.name, "DEL" | "UNLINK") && self.trip.command.len() == 2;
         let deleted = || deletes.then(|| loops.ago(1)).flatten().filter(is_read_here);
         repeated.or_else(deleted).or_else(|| self.document_before(seen)).map(|trip| trip.shape)
+    }
+
+    /// True if a value of a command with fields repeats a reply. The names of fields stand in the replies to HGETALL.
+    fn repeats_value(&self) -> bool {
+        let command = &self.trip.command;
+        let mut values = (3..command.len()).step_by(2).take(ARGUMENTS_MAX / 2).map(|index| command.get(index));
+        values.any(|value| {
+            let value = hash::argument(self.advisor.config.seed, value);
+            self.last.recent.origin(value, self.last.trip).evidence != Evidence::None
+        })
     }
 
     /// Returns the trip with the reply that an argument repeats. Over pauses of any length, only the next number counts: the

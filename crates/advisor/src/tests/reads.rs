@@ -94,6 +94,33 @@ fn a_write_of_something_else_is_no_pair() {
     traffic.assert_clean();
 }
 
+/// The reply names the field that the client then changes, but the new value does not come from the reply.
+#[test]
+fn a_change_of_a_field_is_no_pair() {
+    for change in ["HINCRBY account:$ seen 1", "HSET account:$ seen today", "HSET account:$ plan basic seen today"] {
+        let mut traffic = Traffic::logged_in();
+        for number in 0..100 {
+            traffic.pause(5);
+            let reply = b"*4\r\n$4\r\nplan\r\n$3\r\npro\r\n$4\r\nseen\r\n$1\r\n1\r\n";
+            traffic.send_words(&[b"HGETALL", format!("account:{number}").as_bytes()], 1, reply);
+            traffic.send(&change.replace('$', &number.to_string()), ":1");
+        }
+        traffic.assert_clean();
+    }
+}
+
+#[test]
+fn a_changed_value_of_a_field_is_a_pair() {
+    let mut traffic = Traffic::logged_in();
+    for number in 0..100 {
+        traffic.pause(5);
+        traffic.send(&format!("HGET stock:{number} level"), &format!("{}", number + 500));
+        traffic.send(&format!("HSET stock:{number} level {}", number + 501), ":0");
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, trips(&group)), (Kind::ReadComputeWrite, (200, 100)));
+}
+
 #[test]
 fn a_queue_that_is_polled_is_found() {
     let mut traffic = Traffic::logged_in();
