@@ -621,8 +621,13 @@ impl<'t> Watch<'_, 't> {
             is_empty: seen.answer.is_empty,
             is_paired,
         };
+        let goes_on = self.last.loops.goes_on_with(seen.shape, seen.frame);
         if let Some(ended) = self.last.loops.push(trip) {
             self.loop_ended(&ended);
+        }
+        if !goes_on && self.last.loops.is_running() {
+            let (frames, trips) = self.last.loops.identity();
+            self.last.words.begin(frames, self.last.trip.wrapping_sub(trips));
         }
         if self.last.loops.is_merged() {
             self.merged(seen);
@@ -635,7 +640,8 @@ impl<'t> Watch<'_, 't> {
         let Last { loops, words, .. } = &mut *self.last;
         let Some(evidence) = loops.evidence(seen.shape, seen.frame) else { return Source::default() };
         let command = Command::of(self.trip.command.from(1).take(ARGUMENTS_MAX));
-        let source = evidence.compare(&command, words, trip);
+        let read = (seen.found.verb.class == Class::Read).then_some(seen.key);
+        let source = evidence.compare(&command, read, words, trip);
         if let Some(reply) = &self.trip.reply {
             // The count that a write returns tells nothing, unless its words stand in a later command.
             let is_count = seen.found.verb.class == Class::Write && reply.start.first() == Some(&b':');

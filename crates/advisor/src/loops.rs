@@ -204,7 +204,9 @@ struct RoundStep {
     source: u8,
     sourced: u32,
     depended: u32,
-    /// How often a new word came from a reply of an earlier round, and does not do so by chance.
+    /// How often the step had a new word that does not stand in replies by chance, and how often such a word came from a reply of an
+    /// earlier round.
+    named: u32,
     traced: u32,
     /// How often a new word came from a reply of the last round, and does not do so by chance.
     followed: u32,
@@ -237,15 +239,25 @@ impl RoundStep {
         let compared = self.evidence.compared;
         let is_predictable = self.evidence.is_predictable();
         // A new word that does not stand in replies by chance is evidence even in a short run.
-        let is_traced = compared > 0 && self.traced * 10 >= compared * 7;
-        let is_search = tells && self.evidence.follows_small_numbers() || self.evidence.halved * 2 > compared;
+        let is_traced = compared > 0 && (self.traced * 10 >= compared * 7 || self.goes_to_named());
+        let is_guided = self.evidence.follows_small_numbers() || self.evidence.descends();
+        let is_search = tells && is_guided || self.evidence.halved * 2 > compared;
         !is_predictable && (is_traced || compared >= COMPARED_MIN && (is_search || self.may_search(tells)))
     }
 
-    /// True if the client may search through a graph: each command reads several keys that have nothing in common with the ones before. The
-    /// client may have chosen them by the replies.
+    /// True if the client goes on to keys that replies name, and also reads several parts of some keys. A search in a skip list, for example,
+    /// follows the links of a node on several levels.
+    fn goes_to_named(&self) -> bool {
+        self.named >= COMPARED_MIN
+            && self.named * 10 >= self.evidence.compared * 3
+            && self.traced * 10 >= self.named * 8
+    }
+
+    /// True if the client may search through a graph: each command reads several keys that have nothing in common with the one before, and
+    /// comes back to earlier ones. The client may have chosen them by the replies.
     fn may_search(&self, tells: bool) -> bool {
-        tells && self.has_keys && self.evidence.asks_about_several()
+        let asks = self.has_keys && self.evidence.asks_about_several() && self.evidence.comes_back();
+        tells && asks && !self.depends()
     }
 
     /// True if the step surely takes a word from a reply of the last round. In a short run, few of its trips were compared.
@@ -315,6 +327,7 @@ impl Rounds {
         (step.has_keys, step.is_range) = (trip.has_keys, trip.is_range);
         step.made += 1;
         let period = u16::from(self.period);
+        step.named += u32::from(trip.source.names);
         step.traced += u32::from(trip.source.distance >= period && trip.source.is_telling);
         let is_of_last_round = (1..=period).contains(&trip.source.distance);
         step.derived += u32::from(trip.source.is_derived);
@@ -615,6 +628,11 @@ impl Loops {
     #[inline]
     pub fn goes_on_with(&self, shape: u64, frame: u32) -> bool {
         self.run.period != 0 && !self.breaks(shape, frame)
+    }
+
+    /// Identifies the steps of the current loop in any order, and returns the number of its trips.
+    pub fn identity(&self) -> (u32, u32) {
+        (self.run.steps().iter().fold(0, |frames, step| frames ^ step.frame), self.run.made)
     }
 
     /// True while a loop goes on.

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 
-use super::traffic::Traffic;
+use super::traffic::{Traffic, steps};
+use crate::findings::Kind;
 
 /// Random numbers, the same in each run.
 struct Random(u64);
@@ -120,4 +121,173 @@ fn the_first_line_of_a_day() {
         }
     }
     traffic.assert_clean();
+}
+
+/// A chain of records. The key of each one is the hexadecimal form of a number in the record before.
+#[test]
+fn hexadecimal_keys_of_decimal_numbers() {
+    let mut random = Random(19);
+    let mut traffic = Traffic::logged_in();
+    let mut block = 1_u64 << 24;
+    for _ in 0..200 {
+        let next = random.below(1 << 31);
+        traffic.send(&format!("GET blk:{block:08x}"), &format!("{{\"next\":{next}}}"));
+        block = next;
+    }
+    traffic.assert_clean();
+}
+
+/// The digests of two replicas are compared from the root. The key is the way from the root, or level and index.
+#[test]
+fn the_nodes_of_a_hash_tree() {
+    const LEVELS: u32 = 10;
+    let by_way = |level: u32, index: u64| format!("GET tree:{index:0width$b}", width = level as usize);
+    let by_index = |level: u32, index: u64| format!("GET tree:{level}:{index}");
+    let by_number = |level: u32, index: u64| format!("GET tree:{}", (1 << level) + index);
+    for form in [&by_way as &dyn Fn(u32, u64) -> String, &by_index, &by_number] {
+        let mut random = Random(23);
+        let mut traffic = Traffic::logged_in();
+        let differing: HashSet<u64> = (0..7).map(|_| random.below(1 << LEVELS)).collect();
+        let mut open = vec![(0, 0_u64)];
+        while let Some((level, index)) = open.pop() {
+            traffic.send(&form(level, index), &format!("{:020x}{:020x}", random.below(1 << 30), random.below(1 << 30)));
+            let below = LEVELS - level;
+            if level < LEVELS && differing.iter().any(|leaf| leaf >> below == index) {
+                open.extend([(level + 1, 2 * index), (level + 1, 2 * index + 1)]);
+            }
+        }
+        traffic.assert_clean();
+    }
+}
+
+/// The client follows the links of a skip list, on each level as far as possible.
+#[test]
+fn the_links_of_a_skip_list() {
+    let mut random = Random(29);
+    let mut nodes: Vec<u64> = (0..300).map(|_| 1000 + random.below(90_000)).collect();
+    nodes.sort_unstable();
+    let levels: Vec<u32> = nodes.iter().map(|_| random.below(1 << 20).trailing_zeros().min(8)).collect();
+    let after = |place: usize, level: u32| (place..nodes.len()).find(|&other| levels[other] >= level);
+    let mut traffic = Traffic::logged_in();
+    for _ in 0..15 {
+        let target = nodes[random.below(300) as usize];
+        // The links of the place before a node are those of the node before it.
+        let (mut place, mut level) = (0, 8);
+        loop {
+            let node = if place == 0 { "head".to_owned() } else { nodes[place - 1].to_string() };
+            let next = after(place, level);
+            let reply = next.map_or("nil".to_owned(), |next| nodes[next].to_string());
+            traffic.send(&format!("HGET skip:{node} l{level}"), &reply);
+            match next.filter(|&next| nodes[next] < target) {
+                Some(next) => place = next + 1,
+                None if level == 0 => break,
+                None => level -= 1,
+            }
+        }
+    }
+    traffic.assert_clean();
+}
+
+/// The client completes a word: of the likely next letters it takes one.
+#[test]
+fn the_prefixes_of_a_word() {
+    let mut random = Random(31);
+    let mut traffic = Traffic::logged_in();
+    let mut letters = || ["e", "t", "a", "o", "i", "n", "s", "h", "r"][random.below(9) as usize].to_owned();
+    for _ in 0..10 {
+        let mut prefix = letters();
+        for _ in 0..16 {
+            let likely = [letters(), letters(), letters()];
+            let key = format!("trie:{prefix}");
+            traffic.send_words(&[b"ZREVRANGE", key.as_bytes(), b"0", b"2"], 1, &array(&likely));
+            prefix += &likely[1];
+        }
+    }
+    traffic.assert_clean();
+}
+
+/// A search in breadth: the friends of each person are asked for long after a reply has named the person.
+#[test]
+fn the_friends_of_friends() {
+    for first in [1, 5000] {
+        let mut random = Random(37);
+        let mut friends: Vec<HashSet<u64>> = vec![HashSet::new(); 160];
+        for person in 0..160 {
+            for other in [(person + 1) % 160, random.below(160), random.below(160)] {
+                friends[person as usize].insert(other);
+                friends[other as usize].insert(person);
+            }
+        }
+        let mut traffic = Traffic::logged_in();
+        let (mut queue, mut seen) = (std::collections::VecDeque::from([0]), HashSet::from([0]));
+        while let Some(person) = queue.pop_front() {
+            let mut near: Vec<u64> = friends[person as usize].iter().copied().collect();
+            near.sort_unstable();
+            let names: Vec<_> = near.iter().map(|friend| (first + friend * 7 % 160).to_string()).collect();
+            let key = format!("friends:{}", first + person * 7 % 160);
+            traffic.send_words(&[b"SMEMBERS", key.as_bytes()], 1, &array(&names));
+            queue.extend(near.into_iter().filter(|friend| seen.insert(*friend)));
+        }
+        traffic.assert_clean();
+    }
+}
+
+/// The articles of each order are in the order's row of another database. No key comes back, so this is no search.
+#[test]
+fn articles_of_orders_are_no_search() {
+    let mut random = Random(41);
+    let mut traffic = Traffic::logged_in();
+    for _ in 0..60 {
+        let keys: Vec<_> = (0..4).map(|_| format!("article:{}", random.below(90_000))).collect();
+        let titles: Vec<_> = keys.iter().map(|key| format!("title of {key}")).collect();
+        mget(&mut traffic, &keys, &titles);
+    }
+    assert_eq!(traffic.only().total.kind, Kind::Loop);
+}
+
+/// The articles of each order are known from the order.
+#[test]
+fn articles_that_a_reply_names_are_no_search() {
+    let mut random = Random(43);
+    let mut traffic = Traffic::logged_in();
+    for order in 0..40 {
+        let ids: Vec<_> = (0..4).map(|_| (1000 + random.below(60)).to_string()).collect();
+        let key = format!("order:{}:articles", 5000 + order * 17 % 91);
+        traffic.send_words(&[b"LRANGE", key.as_bytes(), b"0", b"-1"], 1, &array(&ids));
+        let keys: Vec<_> = ids.iter().map(|id| format!("article:{id}")).collect();
+        let titles: Vec<_> = ids.iter().map(|_| format!("title {}", random.below(90_000))).collect();
+        mget(&mut traffic, &keys, &titles);
+    }
+    assert_eq!(traffic.only().total.kind, Kind::InterleavedLoop);
+}
+
+/// The keys of the second loop stand in the replies to the first one, which the client had before.
+#[test]
+fn a_loop_over_the_replies_to_another_loop_is_no_walk() {
+    let mut random = Random(47);
+    let mut traffic = Traffic::logged_in();
+    let users: Vec<_> = (0..100).map(|_| 1000 + random.below(90_000)).collect();
+    for (place, user) in users.iter().enumerate() {
+        traffic.send(&format!("HGET order:{} user", 3000 + place * 37 % 101), &user.to_string());
+    }
+    for user in users {
+        traffic.send(&format!("GET user:{user}"), &format!("name {}", random.below(90_000)));
+    }
+    let steps: Vec<_> = traffic.groups().iter().flat_map(steps).collect();
+    assert!(steps.contains(&"GET user:<n>".to_owned()), "{steps:?}");
+}
+
+/// Shuffled numbers: half of each one, and the number without its last digit, were asked for before by chance.
+#[test]
+fn numbers_in_any_order_are_no_tree() {
+    let mut random = Random(53);
+    let mut numbers: Vec<u64> = (1..300).collect();
+    for place in 1..numbers.len() {
+        numbers.swap(place, random.below(place as u64 + 1) as usize);
+    }
+    let mut traffic = Traffic::logged_in();
+    for number in numbers {
+        traffic.send(&format!("GET seat:{number}"), &format!("guest {}", 10_000 + random.below(80_000)));
+    }
+    assert_eq!(steps(&traffic.only()), ["GET seat:<n>"]);
 }
