@@ -1,13 +1,16 @@
 //! Watches a running server through MONITOR for a limited time.
 
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use advisor::Advisor;
 use advisor::client::Client;
+use advisor::machine_load::MachineLoad;
 use advisor::monitor::{LogCounts, MonitorReader};
-use client::{Config, Connection, Proto, Stream, Value};
+use client::{Address, Config, Connection, Proto, Stream, Value};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::run::say;
@@ -45,7 +48,9 @@ pub fn look(server: &Config, limits: Limits, advisor: &mut Advisor, is_over: &At
     begin(&mut monitor).map_err(|error| error.to_string())?;
     let (mut stream, rest) = monitor.into_stream();
     reader.feed(&rest, advisor);
-    let ended = follow(&mut *stream, limits, is_over, &mut reader, advisor);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let load = is_here(&config.address).then(|| MachineLoad::new(cores));
+    let ended = follow(&mut *stream, limits, is_over, (&mut reader, advisor), load);
     // Closed first, because an open MONITOR connection costs the server time.
     drop(stream);
     match ended {
@@ -69,13 +74,21 @@ fn begin(monitor: &mut Connection) -> Result<(), client::Error> {
     monitor.command(&["MONITOR"]).map(drop)
 }
 
+/// True if the server's address is one of this machine. Its load then delays server and clients.
+fn is_here(address: &Address) -> bool {
+    match address {
+        Address::Tcp { host, .. } => matches!(host.as_str(), "localhost" | "127.0.0.1" | "::1"),
+        Address::Unix(_) => true,
+    }
+}
+
 /// Reads the output of MONITOR. Returns false if the server ended it.
 fn follow(
     stream: &mut dyn Stream,
     limits: Limits,
     is_over: &AtomicBool,
-    reader: &mut MonitorReader,
-    advisor: &mut Advisor,
+    (reader, advisor): (&mut MonitorReader, &mut Advisor),
+    mut load: Option<MachineLoad>,
 ) -> io::Result<bool> {
     let until = Instant::now() + limits.time;
     let mut buffer = vec![0; READ_BYTES];
@@ -86,13 +99,31 @@ fn follow(
         }
         match stream.read(&mut buffer) {
             Ok(0) => return Ok(false),
-            Ok(len) => reader.feed(buffer.get(..len).unwrap_or_default(), advisor),
+            Ok(len) => {
+                if let Some(load) = &mut load {
+                    look_at_load(load, unix_ns(), advisor, || fs::read_to_string("/proc/loadavg").ok());
+                }
+                reader.feed(buffer.get(..len).unwrap_or_default(), advisor);
+            }
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => wait(stream, left.min(INTERVAL))?,
             Err(error) => return Err(error),
         }
     }
     Ok(true)
+}
+
+/// Tells the advisor if threads of the machine wait for a core. `read` reads the load.
+fn look_at_load(load: &mut MachineLoad, now_ns: u64, advisor: &mut Advisor, read: impl FnOnce() -> Option<String>) {
+    if load.look(now_ns, read) == Some(true) {
+        advisor.note_busy(now_ns);
+    }
+}
+
+/// The time of the wall clock, as the server shows it.
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Waits for input for at most `time`.
@@ -140,6 +171,10 @@ fn introduced(line: &str) -> Option<(&str, Client)> {
 
 #[cfg(test)]
 mod tests {
+    use advisor::findings::Confidence;
+    use advisor::{Reply, Trip};
+    use resp::request::OwnedArgs;
+
     use super::*;
 
     #[test]
@@ -150,5 +185,41 @@ mod tests {
         assert_eq!((source, client.to_string().as_str()), ("127.0.0.1:60866", "importer (redis-py 5.0, user app)"));
         assert!(introduced("").is_none());
         assert_eq!(introduced("addr=[::1]:5 name=").unwrap().1, Client::default());
+    }
+
+    #[test]
+    fn only_the_load_of_the_server_s_machine_counts() {
+        for (text, expected) in
+            [("redis://localhost", true), ("redis://127.0.0.1:7000", true), ("redis://10.0.0.7:6379", false)]
+        {
+            assert_eq!(is_here(&Config::parse(text).unwrap().address), expected, "{text}");
+        }
+        assert!(is_here(&Address::Unix("/run/redis.sock".into())));
+    }
+
+    /// Returns the confidence in a loop that ends while the machine has this many runnable threads.
+    fn confidence(runnable: usize) -> Confidence {
+        const NOW_NS: u64 = 1_700_000_000_000_000_000;
+        let (mut advisor, mut load) = (Advisor::new(advisor::Config::default()), MachineLoad::new(2));
+        let loadavg = || Some(format!("0.20 0.18 0.12 {runnable}/80 11206\n"));
+        look_at_load(&mut load, NOW_NS, &mut advisor, loadavg);
+        let mut connection = advisor::Connection::new(1, Client::default());
+        for number in 0..100 {
+            let command = OwnedArgs::new([b"GET".as_slice(), format!("key:{number}").as_bytes()].into_iter());
+            let arrived_ns = NOW_NS + number * 100_000;
+            let (replied_ns, reply) = (arrived_ns + 5000, Some(Reply::whole(b"$1\r\nx\r\n")));
+            let command = command.args();
+            let trip =
+                Trip { command, key: None, depth: 1, overlaps: false, arrived_ns, replied_ns, reply, redirected: 0 };
+            advisor.trip(&mut connection, &trip);
+        }
+        advisor.closed(&mut connection, NOW_NS + 20_000_000);
+        let groups = advisor.findings().groups();
+        groups.first().unwrap().total.sums.confidence()
+    }
+
+    #[test]
+    fn threads_that_wait_for_a_core_lower_the_confidence() {
+        assert_eq!((confidence(2), confidence(3)), (Confidence::High, Confidence::Medium));
     }
 }
