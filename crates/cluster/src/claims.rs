@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::id::NodeId;
 use crate::io::{Action, Level};
 use crate::machine::{Machine, OpenSlot};
-use crate::node::{Health, NodeKey};
+use crate::node::{Health, Node, NodeKey};
 use crate::rules::Rule;
 use crate::slots::{Slot, SlotSet};
 use crate::view::ClusterState;
@@ -120,6 +120,9 @@ impl Machine {
         if was_replica || reclaims || self.table[sender].slots != header.slots {
             self.take_slots(sender, header.config_epoch, &header.slots);
             self.correct(sender, header);
+        }
+        if was_replica {
+            self.follow_winner_of_targets(sender, header.config_epoch, &header.slots);
         }
         self.resolve_collision(sender, header);
     }
@@ -278,10 +281,14 @@ impl Machine {
         if known >= epoch {
             return;
         }
+        let was_replica = !self.table[key].is_primary();
         self.table.promote(key);
         self.take_epoch(key, epoch);
         self.changed();
         self.take_slots(key, epoch, slots);
+        if was_replica {
+            self.follow_winner_of_targets(key, epoch, slots);
+        }
     }
 
     /// Gives the target of a move the slots that it has according to its replicas. The replicas execute the end of a move first, and the target,
@@ -396,6 +403,7 @@ impl Machine {
         let kept = self.kept_imports(claimer, &taken);
         taken.subtract(&kept);
         self.keep_imports(claimer, epoch, &kept);
+        let superseded = self.superseded_imports(claimer, &taken);
         if !self.table.same_shard(claimer, me) {
             self.forget_imports(&taken);
         }
@@ -415,7 +423,20 @@ impl Machine {
         if (lost_all || both_empty) && self.follows_winner(claimer) {
             return;
         }
-        self.drop_lost(&had_own);
+        let mut had = (*had_own).clone();
+        had.add(&superseded);
+        self.drop_lost(&had);
+    }
+
+    /// Slots that this primary imports, and that another primary of its shard takes. This node has won its place without that primary's last
+    /// slots, and has copies of the keys that had moved until then. The other primary has gone on with the move.
+    fn superseded_imports(&self, claimer: NodeKey, taken: &SlotSet) -> SlotSet {
+        let me = self.me();
+        if !self.table.myself().is_primary() || !self.table.same_shard(claimer, me) {
+            return SlotSet::EMPTY;
+        }
+        let imports = self.open.iter().filter(|(_, open)| matches!(open, OpenSlot::Importing(_)));
+        imports.map(|(slot, _)| *slot).filter(|slot| taken.contains(*slot)).collect()
     }
 
     /// Unbinds all slots of a primary's predecessors: nodes of its shard that are now its replicas, or that failed after they had given up
@@ -519,12 +540,23 @@ impl Machine {
         }
     }
 
-    /// Redirects migrating slots from a target that a failover has replaced to its successor.
+    /// Redirects migrating slots from a target that a failover has replaced to its successor, which has taken all slots of the target.
+    ///
+    /// A target that has kept a slot is a primary beside the winner, and has the keys that have moved so far.
     fn follow_failovers_of_targets(&mut self, claimer: NodeKey, epoch: u64, claimed: &SlotSet) {
+        let is_replaced = |node: &Node| !node.is_primary() || node.config_epoch < epoch && node.slot_count == 0;
+        self.redirect_migrations(claimer, claimed, is_replaced);
+    }
+
+    /// The same for a node that was a replica until now. A target that does not answer may have taken a slot in its last moment, which its
+    /// successor does not know of and does not claim.
+    fn follow_winner_of_targets(&mut self, winner: NodeKey, epoch: u64, claimed: &SlotSet) {
+        self.redirect_migrations(winner, claimed, |node| node.config_epoch < epoch && node.health != Health::Well);
+    }
+
+    fn redirect_migrations(&mut self, claimer: NodeKey, claimed: &SlotSet, is_replaced: impl Fn(&Node) -> bool) {
         let is_replaced = |target: NodeKey| {
-            let node = &self.table[target];
-            let is_old = node.config_epoch < epoch || !node.is_primary();
-            target != claimer && is_old && self.table.same_shard(target, claimer)
+            target != claimer && self.table.same_shard(target, claimer) && is_replaced(&self.table[target])
         };
         let replaced: Vec<Slot> = self
             .open

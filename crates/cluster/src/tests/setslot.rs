@@ -296,3 +296,73 @@ fn a_source_hears_of_the_end_of_a_move_from_the_targets_replica() {
     assert_eq!(world.checks.violations, Vec::<String>::new());
     assert_eq!((0..6).map(|host| owner(&world, host, slot)).collect::<Vec<_>>(), vec![target; 6]);
 }
+
+/// The host to which a slot of another host migrates.
+fn migrates_to(world: &World, at: usize, slot: Slot) -> Option<usize> {
+    let machine = world.hosts[at].machine.as_ref()?;
+    world.host_of(machine.table()[machine.open.get(&slot)?.peer()].id)
+}
+
+/// Opens a slot of host 1 that moves to host 0, and has host 0 take the last slot of all without the knowledge of its replica, host 3.
+fn open_and_take_a_slot(world: &mut World, takes: bool) -> Slot {
+    let (slot, last) = (Slot::new(8000).unwrap(), Slot::new(16_383).unwrap());
+    let (target, source) = (name(world, 0), name(world, 1));
+    let [importing, migrating] = [SetSlot::Importing(source), SetSlot::Migrating(target)];
+    for (at, change, from_primary) in [(3, &importing, true), (0, &importing, false), (1, &migrating, false)] {
+        let command = ClusterCommand::SetSlot { slot, change: change.clone(), has_keys: false, from_primary };
+        assert_eq!(world.command(at, command), Some(ClusterReply::Ok));
+    }
+    if takes {
+        world.net.set_cut(0, 3, true);
+        for at in [2, 0] {
+            assert_eq!(world.command(at, ClusterCommand::DelSlots(vec![last])), Some(ClusterReply::Ok));
+        }
+        assert_eq!(world.command(0, ClusterCommand::AddSlots(vec![last])), Some(ClusterReply::Ok));
+        world.run_ms(TIMEOUT_MS);
+        assert_eq!(owner(world, 1, last), name(world, 0));
+    }
+    slot
+}
+
+/// A failover of the target redirects a move, also if the target has taken a slot in its last moment, and never comes back.
+#[test]
+fn a_move_follows_a_failover_of_its_target() {
+    for (takes, is_planned) in [(false, true), (false, false), (true, false)] {
+        let mut world = World::cluster(6, 3, 1, None);
+        let slot = open_and_take_a_slot(&mut world, takes);
+        if is_planned {
+            assert_eq!(world.command(3, ClusterCommand::Failover(FailoverMode::Planned)), Some(ClusterReply::Ok));
+        } else {
+            world.crash(0);
+        }
+        world.run_ms(5 * TIMEOUT_MS);
+        assert!(world.is_primary(3));
+        assert_eq!(migrates_to(&world, 1, slot), Some(3), "takes a slot: {takes}, planned: {is_planned}");
+    }
+}
+
+/// A forced failover leaves a target with one slot. The move goes on to it, also when the winner shows other claims later, and at the end the
+/// winner deletes its copies of the keys.
+#[test]
+fn a_move_goes_on_to_a_target_that_has_kept_a_slot() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let slot = open_and_take_a_slot(&mut world, true);
+    assert_eq!(world.command(3, ClusterCommand::Failover(FailoverMode::Force)), Some(ClusterReply::Ok));
+    world.run_ms(100);
+    assert!(world.is_primary(3) && world.is_primary(0));
+    assert_eq!(migrates_to(&world, 1, slot), Some(0));
+    world.mend();
+    let given_up = Slot::new(7).unwrap();
+    assert_eq!(world.command(3, ClusterCommand::DelSlots(vec![given_up])), Some(ClusterReply::Ok));
+    world.command(3, ClusterCommand::BumpEpoch);
+    world.run_ms(2 * TIMEOUT_MS);
+    assert_eq!((migrates_to(&world, 1, slot), migrates_to(&world, 3, slot)), (Some(0), Some(1)));
+    let end = SetSlot::Node(name(&world, 0));
+    for at in [0, 1] {
+        let command = ClusterCommand::SetSlot { slot, change: end.clone(), has_keys: false, from_primary: false };
+        assert_eq!(world.command(at, command), Some(ClusterReply::Ok));
+    }
+    world.run_ms(2 * TIMEOUT_MS);
+    assert_eq!(migrates_to(&world, 3, slot), None);
+    assert!(world.hosts[3].dropped.contains(slot) && !world.hosts[0].dropped.contains(slot));
+}

@@ -17,7 +17,7 @@ use crate::id::NodeId;
 use crate::io::{Action, CommandId, Facts, Generation, Input, Moment};
 use crate::machine::Machine;
 use crate::rules::Rule;
-use crate::slots::{SLOTS, Slot};
+use crate::slots::{SLOTS, Slot, SlotSet};
 use crate::testing::OnDisk;
 use crate::view::{Ports, SlotView};
 
@@ -99,6 +99,8 @@ pub(super) struct Host {
     /// True if the workers hang. The bus has ticks, and says nothing.
     pub(super) hangs: bool,
     pub(super) replies: BTreeMap<u64, ClusterReply>,
+    /// The slots whose keys the host has deleted.
+    pub(super) dropped: SlotSet,
 }
 
 /// The world.
@@ -177,6 +179,7 @@ impl World {
             stopped: false,
             hangs: false,
             replies: BTreeMap::new(),
+            dropped: SlotSet::EMPTY,
         });
         self.start(at);
         // Ticks of hosts don't fall together.
@@ -416,6 +419,7 @@ impl World {
             Action::DropSlots(slots) => {
                 let shows = self.hosts[at].view.as_ref().is_some_and(|view| view.mine.intersects(&slots));
                 assert!(!shows, "node {at} deletes the keys of slots that it still shows as its own: {slots}");
+                self.hosts[at].dropped.add(&slots);
             }
             Action::Deliver { .. } => {}
             Action::Exit(text) => panic!("host {at} exits: {text}"),
