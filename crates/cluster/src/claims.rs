@@ -403,6 +403,7 @@ impl Machine {
         let kept = self.kept_imports(claimer, &taken);
         taken.subtract(&kept);
         self.keep_imports(claimer, epoch, &kept);
+        let reopened = self.restored_imports(claimer, &taken);
         let superseded = self.superseded_imports(claimer, &taken);
         if !self.table.same_shard(claimer, me) {
             self.forget_imports(&taken);
@@ -418,12 +419,14 @@ impl Machine {
         }
         self.unbind_predecessors(claimer);
         self.follow_failovers_of_targets(claimer, epoch, claimed);
+        self.reopen_imports(claimer, &reopened);
         let lost_all = had_slots && takes_mine && self.table[my_primary].slot_count == 0;
         let both_empty = self.is_empty_shard_of(claimer, epoch, claimed);
-        if (lost_all || both_empty) && self.follows_winner(claimer) {
+        if (lost_all || both_empty) && reopened.is_empty() && self.follows_winner(claimer) {
             return;
         }
         let mut had = (*had_own).clone();
+        had.subtract(&reopened);
         had.add(&superseded);
         self.drop_lost(&had);
     }

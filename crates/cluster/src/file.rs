@@ -4,6 +4,7 @@ mod parse;
 
 use std::fmt::Write;
 
+use crate::imported::SavedImport;
 use crate::machine::{Machine, OpenSlot};
 use crate::node::{Node, NodeKey};
 use crate::view::{ClientPath, Endpoints};
@@ -29,8 +30,20 @@ impl Machine {
         let known = self.table.keys().filter(|key| !self.table[*key].in_handshake());
         let mut text: String = known.map(|key| self.node_line(key, None) + "\n").collect();
         let (current, vote) = (self.current_epoch, self.last_vote_epoch);
-        let _ = writeln!(text, "vars currentEpoch {current} lastVoteEpoch {vote}");
+        let _ = write!(text, "vars currentEpoch {current} lastVoteEpoch {vote}");
+        self.write_imports(&mut text);
+        text.push('\n');
         text
+    }
+
+    /// Writes the imports that a restart must not forget: `importedSlots SLOTS:SOURCE:SHARD[;...]`. The peers skip variables that they do not
+    /// know.
+    fn write_imports(&self, text: &mut String) {
+        for (at, SavedImport { slots, source, shard }) in self.imports_to_save().iter().enumerate() {
+            let ranges: Vec<String> = slots.ranges().map(|range| range.to_string()).collect();
+            let before = if at == 0 { " importedSlots " } else { ";" };
+            let _ = write!(text, "{before}{}:{source}:{shard}", ranges.join(","));
+        }
     }
 
     /// A node's line: for a client, or for the file.

@@ -15,15 +15,25 @@
 //!
 //! A winner of the source's shard serves slots that have moved as a whole, and takes writes. Only a primary that has been in touch with the
 //! majority all the time keeps such slots: the winner has not served them for long.
+//!
+//! nodes.conf keeps a primary's imports of slots that have moved key by key. A target that starts again cannot tell a move back, which a
+//! successor of its own may have begun, from a claim of a winner that knows of no import. It therefore lets the slot go by the epoch, and
+//! opens the import again instead of deleting the keys. The winner's slot is still migrating to this node, so the winner has taken no write to
+//! the missing keys, and an operator's tool can end the move again.
+//!
+//! A restart needs no memory of other imports. A slot that has moved as a whole loses the writes of the target's last moment at most, which no
+//! replica of the winner's shard could have: the winner has all others. A replica that starts again has no data of its primary's present
+//! history, and takes no place before a full copy has come from the primary.
 
 use std::collections::BTreeMap;
 
 use crate::id::{NodeId, ShardId};
 use crate::io::Level;
-use crate::machine::Machine;
+use crate::machine::{Machine, OpenSlot};
 use crate::node::NodeKey;
 use crate::rules::Rule;
 use crate::slots::{Slot, SlotSet};
+use crate::view::ClusterState;
 
 /// Node timeouts for which an import is remembered: all nodes know the new owner by then.
 const REMEMBERED_TIMEOUTS: u64 = 2;
@@ -49,15 +59,85 @@ pub(crate) struct Import {
     is_shown: bool,
     /// On a replica: the time since which the source's shard claims the slot.
     disputed_ms: Option<u64>,
+    /// True if the import comes from nodes.conf.
+    is_restored: bool,
+}
+
+/// Slots from one source, as nodes.conf keeps their import.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct SavedImport {
+    pub(crate) slots: SlotSet,
+    pub(crate) source: NodeId,
+    pub(crate) shard: ShardId,
 }
 
 impl Machine {
+    /// The imports for nodes.conf.
+    pub(crate) fn imports_to_save(&self) -> Vec<SavedImport> {
+        let me = self.me();
+        let mut saved: Vec<SavedImport> = Vec::new();
+        for (slot, import) in &self.imported {
+            if import.kind != MoveKind::ByKey || self.table.owner(*slot) != Some(me) {
+                continue;
+            }
+            let slots = match saved.iter_mut().find(|of| (of.source, of.shard) == (import.source, import.shard)) {
+                Some(of) => &mut of.slots,
+                None => {
+                    let (slots, source, shard) = (SlotSet::EMPTY, import.source, import.shard);
+                    &mut saved.push_mut(SavedImport { slots, source, shard }).slots
+                }
+            };
+            slots.insert(*slot);
+        }
+        saved
+    }
+
+    /// Remembers the imports of nodes.conf, if this node still has the slots.
+    pub(crate) fn restore_imports(&mut self, saved: &[SavedImport]) {
+        for SavedImport { slots, source, shard } in saved {
+            let mut own = slots.clone();
+            own.intersect(&self.table.myself().slots);
+            for slot in own.iter() {
+                let (kind, source, shard) = (MoveKind::ByKey, *source, *shard);
+                let import =
+                    Import { kind, source, shard, since_ms: 0, is_shown: false, disputed_ms: None, is_restored: true };
+                self.imported.insert(slot, import);
+            }
+        }
+    }
+
+    /// The slots among these whose import a restart has brought back, and which a node of their source's shard takes.
+    pub(crate) fn restored_imports(&self, claimer: NodeKey, taken: &SlotSet) -> SlotSet {
+        let shard = self.table[claimer].shard;
+        let may_keep = self.table.myself().is_primary() && self.rules.hold(Rule::FinishedImports);
+        let is_lost = |(slot, import): &(&Slot, &Import)| {
+            may_keep && import.is_restored && import.shard == shard && taken.contains(**slot)
+        };
+        self.imported.iter().filter(is_lost).map(|(slot, _)| *slot).collect()
+    }
+
+    /// Opens imports again whose slots a node of the source's shard has taken. The keys stay here.
+    pub(crate) fn reopen_imports(&mut self, claimer: NodeKey, slots: &SlotSet) {
+        if slots.is_empty() {
+            return;
+        }
+        let text = format!(
+            "Importing slots {slots} again: node {} has them, and does not know that they have moved. The keys are here. \
+             CLUSTER SETSLOT NODE or redis-cli --cluster fix ends the move",
+            self.name(claimer)
+        );
+        self.log(Level::Warning, text);
+        slots.iter().for_each(|slot| _ = self.open.insert(slot, OpenSlot::Importing(claimer)));
+        self.changed();
+    }
+
     /// Remembers the end of an import.
     pub(crate) fn note_import(&mut self, slot: Slot, source: NodeKey, kind: MoveKind) {
         let (me, node) = (self.me(), &self.table[source]);
         if !self.table.same_shard(source, me) && self.rules.hold(Rule::FinishedImports) {
             let (source, shard, since_ms) = (node.id, node.shard, self.now.ms);
-            let import = Import { kind, source, shard, since_ms, is_shown: false, disputed_ms: None };
+            let import =
+                Import { kind, source, shard, since_ms, is_shown: false, disputed_ms: None, is_restored: false };
             self.imported.insert(slot, import);
         }
     }
@@ -75,14 +155,22 @@ impl Machine {
         }
     }
 
-    /// Forgets imports that all nodes know. While the primary of a replica does not answer, other nodes may not have heard of them.
+    /// Forgets imports that all nodes know. While the primary of a replica does not answer, other nodes may not have heard of them. A node that
+    /// has started again hears of the present owners once it finds a majority.
     pub(crate) fn expire_imports(&mut self) {
         let waits = self.table.myself().primary().is_some_and(|primary| self.is_unwell(primary));
         let time_ms = REMEMBERED_TIMEOUTS * self.config.node_timeout_ms;
+        if self.state != ClusterState::Ok {
+            let restored = self.imported.values_mut().filter(|import| import.is_restored);
+            restored.for_each(|import| import.since_ms = self.now.ms);
+        }
+        let by_key = |imports: &Imports| imports.values().filter(|import| import.kind == MoveKind::ByKey).count();
+        let count = by_key(&self.imported);
         self.imported.retain(|_, import| match import.disputed_ms {
             Some(disputed_ms) => self.now.ms <= disputed_ms + time_ms,
             None => waits || self.now.ms <= import.since_ms + time_ms,
         });
+        self.saves.dirty |= by_key(&self.imported) < count && self.table.myself().is_primary();
     }
 
     /// On a replica: compares the imports with the slots that the primary claims. The primary needs a moment to claim a slot, and has given up
@@ -102,6 +190,7 @@ impl Machine {
         let keeper = self.table.myself().primary().unwrap_or(self.me());
         let is_kept = |(slot, import): &(&Slot, &Import)| {
             taken.contains(**slot)
+                && !import.is_restored
                 && self.table.owner(**slot) == Some(keeper)
                 && !self.table.unclaimed.contains(**slot)
                 && self.is_unaware(claimer, import)

@@ -6,6 +6,7 @@ use std::fmt;
 use super::FLAG_NAMES;
 use crate::dialect::{is_hostname, is_ipv4, is_ipv6, is_plain};
 use crate::id::{NodeId, ShardId};
+use crate::imported::SavedImport;
 use crate::machine::OpenSlot;
 use crate::node::{Health, Node, PeerRole};
 use crate::slots::{Slot, SlotRange, SlotSet};
@@ -65,6 +66,8 @@ pub struct NodesFile {
     pub current_epoch: u64,
     /// The epoch of its last vote.
     pub last_vote_epoch: u64,
+    /// Slots that the node had imported shortly before.
+    pub(crate) imports: Vec<SavedImport>,
     /// Contradictions that were resolved.
     pub repairs: Vec<String>,
 }
@@ -85,7 +88,13 @@ impl NodesFile {
         if text.trim().is_empty() {
             return Ok(None);
         }
-        let mut file = NodesFile { lines: Vec::new(), current_epoch: 0, last_vote_epoch: 0, repairs: Vec::new() };
+        let mut file = NodesFile {
+            lines: Vec::new(),
+            current_epoch: 0,
+            last_vote_epoch: 0,
+            imports: Vec::new(),
+            repairs: Vec::new(),
+        };
         let mut has_vars = false;
         for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let words: Vec<&str> = line.split_whitespace().collect();
@@ -117,6 +126,7 @@ impl NodesFile {
             match *name {
                 "currentEpoch" => self.current_epoch = number()?,
                 "lastVoteEpoch" => self.last_vote_epoch = number()?,
+                "importedSlots" => self.imports = value.split(';').map(import).collect::<Result<_, _>>()?,
                 _ => {}
             }
         }
@@ -127,11 +137,15 @@ impl NodesFile {
     /// The node then counts as having voted in the present epoch, so that it never votes twice in one.
     fn accept_last(&mut self, line: &str) -> Result<(), String> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        if !matches!(words[..], ["vars", "currentEpoch", _, "lastVoteEpoch", _]) {
-            return refuse("the line is cut off");
+        match words[..] {
+            ["vars", "currentEpoch", _, "lastVoteEpoch", _] => {
+                self.last_vote_epoch = self.last_vote_epoch.max(self.current_epoch);
+                Ok(())
+            }
+            // The names at the end of the line have their full length, so no number before them is cut off.
+            ["vars", "currentEpoch", _, "lastVoteEpoch", _, "importedSlots", _] => Ok(()),
+            _ => refuse("the line is cut off"),
         }
-        self.last_vote_epoch = self.last_vote_epoch.max(self.current_epoch);
-        Ok(())
     }
 
     fn check(&self, has_vars: bool) -> Result<(), String> {
@@ -259,6 +273,28 @@ fn read_flags(text: &str) -> Result<NodeFlags, String> {
     Ok(flags)
 }
 
+/// Reads `SLOTS:SOURCE:SHARD`.
+fn import(text: &str) -> Result<SavedImport, String> {
+    let bad = || format!("{text} is no import");
+    let parts: Vec<&str> = text.split(':').collect();
+    let [ranges, source, shard] = parts[..] else { return Err(bad()) };
+    let (source, shard) = (NodeId::new(source.as_bytes()), ShardId::new(shard.as_bytes()));
+    let (source, shard) = source.zip(shard).ok_or_else(bad)?;
+    let mut slots = SlotSet::EMPTY;
+    for range in ranges.split(',') {
+        slot_range(range)?.slots().for_each(|slot| _ = slots.insert(slot));
+    }
+    Ok(SavedImport { slots, source, shard })
+}
+
+/// Reads `5` or `0-99`.
+fn slot_range(word: &str) -> Result<SlotRange, String> {
+    let bad = || format!("{word} is no slot");
+    let slot = |text: &str| text.parse().ok().and_then(Slot::new).ok_or_else(bad);
+    let (first, last) = word.split_once('-').unwrap_or((word, word));
+    SlotRange::new(slot(first)?, slot(last)?).ok_or_else(bad)
+}
+
 fn number(text: &str) -> Result<u16, String> {
     text.parse().map_err(|_| format!("{text} is no port"))
 }
@@ -329,9 +365,7 @@ impl NodeLine {
             self.open.push(OpenMark { slot: slot(first)?, is_import, peer });
             return Ok(());
         }
-        let (first, last) = word.split_once('-').unwrap_or((word, word));
-        let range = SlotRange::new(slot(first)?, slot(last)?).ok_or_else(bad)?;
-        range.slots().for_each(|slot| _ = self.slots.insert(slot));
+        slot_range(word)?.slots().for_each(|slot| _ = self.slots.insert(slot));
         Ok(())
     }
 }

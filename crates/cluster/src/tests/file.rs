@@ -81,6 +81,28 @@ fn a_file_comes_back_as_it_was() {
     assert!(text.ends_with("vars currentEpoch 5 lastVoteEpoch 4\n"), "{text}");
 }
 
+/// Imports stand behind the epochs, by their sources.
+const IMPORTS: &str = " importedSlots 7,9-12:633d040fc573150aa710d4767bbad977f2470a03:b2258307efb149f2bd5653da1d7024a5613d20f0;\
+     8:686e8a2c04475145a9725466d275872954a50ad0:3ce7c46b56b575ebc8abe9cdd1832c7886371c16";
+
+#[test]
+fn a_file_keeps_finished_imports() {
+    let text = REDIS_7_0.replace("lastVoteEpoch 4", &format!("lastVoteEpoch 4{IMPORTS}"));
+    let written = load(&text).file_text();
+    assert!(written.ends_with(&format!("vars currentEpoch 5 lastVoteEpoch 4{IMPORTS}\n")), "{written}");
+    // An editor may have removed the last line end.
+    let file = NodesFile::parse(text.trim_end()).unwrap().unwrap();
+    assert_eq!((file.last_vote_epoch, file.imports.len()), (4, 2));
+    for cut in 1..IMPORTS.len() - 1 {
+        let text = text.trim_end();
+        let is_whole = IMPORTS.as_bytes()[IMPORTS.len() - cut] == b';';
+        assert_eq!(NodesFile::parse(&text[..text.len() - cut]).is_ok(), is_whole, "{cut}");
+    }
+    // Slots that this node does not have are none of its imports.
+    let text = text.replace("7,9-12", "7,9999");
+    assert!(load(&text).file_text().contains(" importedSlots 7:633d"));
+}
+
 #[test]
 fn an_empty_file_is_a_new_node() {
     for text in ["", "\n\n"] {

@@ -2,6 +2,8 @@
 
 use super::world::{TIMEOUT_MS, World};
 use crate::commands::{ClusterCommand, ClusterReply, SetSlot};
+use crate::file::NodesFile;
+use crate::machine::OpenSlot;
 use crate::manual::FailoverMode;
 use crate::rules::Rule;
 use crate::slots::{SLOTS, Slot, SlotSet};
@@ -232,4 +234,102 @@ fn imports_are_forgotten() {
     world.command(1, stable);
     assert_eq!(world.command(1, ClusterCommand::DelSlots(vec![slot])), Some(ClusterReply::Ok));
     assert!(!remembers(&world, 1));
+}
+
+/// The imports in a host's nodes.conf.
+fn imports_on_disk(world: &World, at: usize) -> usize {
+    let file = NodesFile::parse(world.hosts[at].disk.as_deref().unwrap()).unwrap().unwrap();
+    file.imports.iter().map(|saved| saved.slots.len()).sum()
+}
+
+/// The process at the other end of an import that a host has open.
+fn import_from(world: &World, at: usize, slot: Slot) -> Option<usize> {
+    let machine = world.hosts[at].machine.as_ref()?;
+    match machine.open.get(&slot)? {
+        OpenSlot::Importing(from) => world.host_of(machine.table()[*from].id),
+        OpenSlot::Migrating(_) => None,
+    }
+}
+
+/// All nodes of the target's shard fail right after the end, and so does the source. Its replica wins with a greater epoch. The target starts
+/// again and keeps the keys, and the move ends a second time.
+#[test]
+fn a_target_that_starts_again_keeps_the_keys() {
+    check(|source, target, without| {
+        let (mut world, slot) = (cluster(1, without), slot_of(source));
+        open(&mut world, slot, source, target);
+        end_alone(&mut world, slot, target);
+        [source, target, target + SHARDS].into_iter().for_each(|at| world.crash(at));
+        assert_eq!(imports_on_disk(&world, target), usize::from(without.is_none()));
+        let other = (0..SHARDS).find(|at| ![source, target].contains(at)).unwrap();
+        (0..2).for_each(|_| _ = world.command(other, ClusterCommand::BumpEpoch));
+        world.command((other + 1..).find(|at| ![source, target].contains(at)).unwrap(), ClusterCommand::BumpEpoch);
+        world.run_ms(10 * TIMEOUT_MS);
+        let winner = source + SHARDS;
+        assert!(world.is_primary(winner) && owner(&world, winner, slot) == Some(winner), "{source} to {target}");
+        world.mend();
+        world.run_ms(5 * TIMEOUT_MS);
+        if world.hosts[target].dropped.contains(slot) {
+            return vec!["the target deletes the keys".into()];
+        }
+        assert_eq!(owner(&world, target, slot), Some(winner));
+        assert_eq!(import_from(&world, target, slot), Some(winner));
+        world.move_slot(slot.index(), target);
+        complaints(world, slot, target)
+    });
+}
+
+/// A target whose only slot has been imported does not become a replica of the source's successor.
+#[test]
+fn a_target_with_imported_slots_only_keeps_the_keys() {
+    let (mut world, slot) = (cluster(1, None), slot_of(0));
+    let others = (SLOTS / SHARDS..2 * SLOTS / SHARDS).map(|number| Slot::new(number as u64).unwrap()).collect();
+    assert_eq!(world.command(1, ClusterCommand::DelSlots(others)), Some(ClusterReply::Ok));
+    world.run_ms(TIMEOUT_MS);
+    open(&mut world, slot, 0, 1);
+    end_alone(&mut world, slot, 1);
+    [0, 1, 1 + SHARDS].into_iter().for_each(|at| world.crash(at));
+    (2..4).for_each(|at| _ = world.command(at, ClusterCommand::BumpEpoch));
+    world.run_ms(10 * TIMEOUT_MS);
+    world.mend();
+    world.run_ms(5 * TIMEOUT_MS);
+    assert!(world.is_primary(1) && !world.hosts[1].dropped.contains(slot));
+    assert_eq!(import_from(&world, 1, slot), Some(SHARDS));
+}
+
+/// The target's replica wins, and the slot moves back before the target starts again.
+#[test]
+fn a_target_that_starts_again_after_a_move_back_keeps_nothing() {
+    let (mut world, slot) = (cluster(1, None), slot_of(0));
+    open(&mut world, slot, 0, 1);
+    end_alone(&mut world, slot, 1);
+    world.crash(1);
+    world.run_ms(10 * TIMEOUT_MS);
+    assert_eq!(owner(&world, 0, slot), Some(1 + SHARDS));
+    world.move_slot(slot.index(), 0);
+    // The target hears of the source's claim first.
+    world.net.set_cut(1, 1 + SHARDS, true);
+    world.net.set_cut(1 + SHARDS, 1, true);
+    world.start(1);
+    world.run_ms(TIMEOUT_MS / 2);
+    assert_eq!(complaints(world, slot, 0), Vec::<String>::new());
+}
+
+/// nodes.conf names an import as long as it is remembered, and on primaries only. A restart renews the time.
+#[test]
+fn nodes_conf_keeps_imports_for_a_time() {
+    let (mut world, slot) = (cluster(1, None), slot_of(0));
+    open(&mut world, slot, 0, 1);
+    end_alone(&mut world, slot, 1);
+    world.mend();
+    world.run_ms(TIMEOUT_MS);
+    assert_eq!([1, 1 + SHARDS, 0].map(|at| imports_on_disk(&world, at)), [1, 0, 0]);
+    world.kill(1);
+    world.run_ms(100);
+    world.start(1);
+    world.run_ms(2 * TIMEOUT_MS);
+    assert_eq!(imports_on_disk(&world, 1), 1);
+    world.run_ms(4 * TIMEOUT_MS);
+    assert_eq!(imports_on_disk(&world, 1), 0);
+    assert_eq!(complaints(world, slot, 1), Vec::<String>::new());
 }
