@@ -404,8 +404,9 @@ impl NodesWorld {
             return;
         }
         if let (Some(slot), Some(at)) = (self.unowned_slot(), self.voting_node()) {
-            // The target of a move has the keys, and takes a slot that its source has given up.
-            if self.is_imported(slot) && self.mutation.minds_open_slots() {
+            // The target of a move has the keys, and takes a slot that its source has given up. The winner of an election serves its slots in a
+            // moment.
+            if self.is_imported(slot) && self.mutation.minds_open_slots() || self.is_claimed(slot) {
                 return;
             }
             let text = slot.to_string();

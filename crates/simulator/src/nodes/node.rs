@@ -193,6 +193,12 @@ impl SimNode {
             && self.bus.machine().state() == ClusterState::Ok
     }
 
+    /// Returns true if the engine has carried out all decisions of the bus.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.roles.are_done()
+    }
+
     /// Has the node take the next epoch without votes.
     pub fn bump_epoch(&mut self, world: &mut NodeWorld<'_>, news: &mut Vec<NodeNews>) {
         let request = BusRequest { command: ClusterCommand::BumpEpoch, answer: Answer::Nobody };

@@ -55,6 +55,16 @@ impl NodesWorld {
         self.nodes().any(|(_, node)| imports(node) == Some(true))
     }
 
+    /// Returns true if a primary has a slot, which its workers may not serve yet.
+    pub(super) fn is_claimed(&self, slot: usize) -> bool {
+        let Some(slot) = Slot::new(slot as u64) else { return false };
+        let has = |machine: &Machine| {
+            let me = machine.table().myself();
+            me.is_primary() && me.slots.contains(slot)
+        };
+        self.machines().any(|(_, machine)| has(machine))
+    }
+
     /// Returns true if a process's slot is migrating.
     pub(super) fn is_migrating(&self, slot: usize, at: usize) -> bool {
         let open = |node: &SimNode| node.view.as_ref()?.open(Slot::new(slot as u64)?);
@@ -156,6 +166,10 @@ impl NodesWorld {
             let serves = node.serves() || node.view.as_ref().is_some_and(|view| view.is_up());
             if !serves {
                 found.push(format!("L2: process {at} does not serve"));
+            }
+            // The link is still the old primary's.
+            if !node.is_settled() {
+                found.push(format!("L2: process {at} has not carried out a decision of its bus"));
             }
             if is_replica && !node.process.is_up() {
                 found.push(format!("L2: the link of process {at} is down"));
