@@ -65,7 +65,7 @@ count=$1 first=${2:-0} kind=${3:-replication}
 target=${CARGO_TARGET_DIR:-target}
 case $kind in
 replication) each=100 ;;
-clusters | moves) each=10 ;;
+clusters | moves | pairs) each=10 ;;
 machines) each=60 ;;
 *) usage ;;
 esac
