@@ -16,17 +16,21 @@ const RUN_MAX: usize = 32;
 const OFFSET_MAX: u32 = 1 << 13;
 /// Longest copy, in bytes.
 const COPY_MAX: usize = 264;
-/// Bytes of a copy that are compared one at a time.
-const NEAR_BYTES: usize = 19;
+/// Shortest copy, in bytes.
+const COPY_MIN: usize = 3;
+/// Bytes that LibLZF compares without a look at the bound, if the bound is beyond 16.
+const UNBOUNDED_BYTES: usize = 19;
+/// Bytes left of the input from which on the search needs no look at its end: the longest copy that is found by branches fits with room for
+/// LibLZF's bound.
+const NEAR_END_BYTES: usize = 24;
+/// Literal runs up to this length are copied in one step, in bytes.
+const SHORT_RUN_MAX: usize = 8;
 /// Largest number of output bytes per input byte.
 const EXPANSION_MAX: usize = COPY_MAX / 3;
 /// Redis compresses only strings that are longer than this, in bytes.
 pub const SHORTEST_BYTES: usize = 20;
 /// Smallest saving, in bytes, for which Redis stores the compressed form.
 const SAVED_BYTES_MIN: usize = 4;
-
-/// Most bytes of output between two checks of its length: a copy, and the length of the next run.
-const STEP_BYTES_MAX: usize = 8;
 
 const HASH_BITS: u32 = 16;
 
@@ -57,11 +61,11 @@ impl Compressor {
         let bytes = u32::try_from(input.len()).ok().filter(|_| input.len() > SHORTEST_BYTES)?;
         let base = self.begin(bytes);
         let Self { seen, out, .. } = self;
-        if out.len() < out_max + STEP_BYTES_MAX {
-            out.resize(out_max + STEP_BYTES_MAX, 0);
+        if out.len() < out_max {
+            out.resize(out_max, 0);
         }
         let seen = seen.get_or_insert_with(no_positions);
-        let packed = pack(input, base, seen, &mut Output::new(out, out_max));
+        let packed = pack(input, base, seen, &mut out[..out_max]);
         packed.map(|len| &out[..len])
     }
 
@@ -83,19 +87,61 @@ fn no_positions() -> Box<Positions> {
 }
 
 /// Compresses a string whose first byte has the position `base`. Returns the length of the output; none if it doesn't become short enough.
-fn pack(input: &[u8], base: u32, seen: &mut Positions, output: &mut Output<'_>) -> Option<usize> {
-    let end = base + input.len() as u32;
-    let (mut rest, mut two) = (input, u16::from_be_bytes(*input.first_chunk()?));
-    while let [first, _, third, ..] = *rest {
-        let next = two << 8 | u16::from(third);
-        let now = end - rest.len() as u32;
-        // Copies never begin at the first byte of the input. Positions up to there are those of earlier strings.
-        let before = std::mem::replace(&mut seen[slot(two, next)], now);
-        two = next;
-        if before > base && now - before <= OFFSET_MAX {
-            let from = &input[(before - base) as usize..];
-            if three(from) == three(rest) {
-                let len = match_len(from, rest);
+fn pack(input: &[u8], base: u32, seen: &mut Positions, out: &mut [u8]) -> Option<usize> {
+    let max = out.len();
+    let (mut search, mut output) = (Search { input, base, seen, rest: input, run: 0 }, Output { to: out });
+    search.run_while::<NEAR_END_BYTES>(&mut output, near_len)?;
+    search.run_while::<COPY_MIN>(&mut output, len_near_end)?;
+    output.finish(search.with_run(), search.run)?;
+    Some(max - output.to.len())
+}
+
+/// A search for copies.
+struct Search<'a> {
+    input: &'a [u8],
+    base: u32,
+    seen: &'a mut Positions,
+    /// The rest of the input.
+    rest: &'a [u8],
+    /// Number of literal bytes before the rest that are not yet written.
+    run: usize,
+}
+
+impl<'a> Search<'a> {
+    /// The rest with the literal run before it.
+    fn with_run(&self) -> &'a [u8] {
+        &self.input[self.input.len() - self.rest.len() - self.run..]
+    }
+
+    /// Writes copies and the runs between them while the rest has at least `LEFT` bytes; none if there is no room. `match_len` returns the
+    /// length of a copy to the second string, if they have the first three bytes in common.
+    #[inline(always)]
+    fn run_while<const LEFT: usize>(
+        &mut self,
+        output: &mut Output<'_>,
+        match_len: impl Fn(&[u8], &[u8]) -> Option<usize>,
+    ) -> Option<()> {
+        // Locals stay in registers.
+        let Search { input, base, mut rest, mut run, .. } = *self;
+        let seen = &mut *self.seen;
+        let end = base + input.len() as u32;
+        let mut two = u16::from_be_bytes(*rest.first_chunk()?);
+        while rest.len() >= LEFT
+            && let [_, _, third, ..] = *rest
+        {
+            let next = two << 8 | u16::from(third);
+            let now = end - rest.len() as u32;
+            let before = std::mem::replace(&mut seen[slot(two, next)], now);
+            two = next;
+            // Copies never begin at the first byte of the input. Positions up to there are those of earlier strings.
+            if before > base
+                && now - before <= OFFSET_MAX
+                && let Some(len) = match_len(&input[(before - base) as usize..], rest)
+            {
+                if run > 0 {
+                    output.run(&input[input.len() - rest.len() - run..], run)?;
+                    run = 0;
+                }
                 output.copy(len, now - before)?;
                 // The search goes on behind the copy. The positions of its last two bytes are noted.
                 let last = &rest[len - 2..];
@@ -110,11 +156,12 @@ fn pack(input: &[u8], base: u32, seen: &mut Positions, output: &mut Output<'_>) 
                 }
                 continue;
             }
+            run += 1;
+            rest = &rest[1..];
         }
-        output.checked_literal(first)?;
-        rest = &rest[1..];
+        (self.rest, self.run) = (rest, run);
+        Some(())
     }
-    output.finish(rest)
 }
 
 /// Returns the place of the hash of three bytes, given the first two and the last two.
@@ -123,118 +170,113 @@ fn slot(two: u16, next: u16) -> usize {
     two.wrapping_sub(next.wrapping_mul(5)).into()
 }
 
-/// Returns the first three bytes as a number, from four bytes if possible: one access is faster than two.
+/// Length of a copy of the bytes of `from` to `rest`, which has at least [`NEAR_END_BYTES`]; none if the first three bytes differ.
 #[inline(always)]
-fn three(bytes: &[u8]) -> Option<u32> {
-    match bytes.first_chunk() {
-        Some(four) => Some(u32::from_le_bytes(*four) << 8),
-        None => bytes.first_chunk().map(|&[one, two, three]| u32::from_le_bytes([0, one, two, three])),
+fn near_len(from: &[u8], rest: &[u8]) -> Option<usize> {
+    let differing = word(from.first_chunk()?) ^ word(rest.first_chunk()?);
+    if differing & 0xff_ffff != 0 {
+        return None;
     }
-}
-
-/// Length of a copy of the bytes of `from` to `rest`, which have equal first three bytes.
-#[inline(always)]
-fn match_len(from: &[u8], rest: &[u8]) -> usize {
     // Most copies are short. The processor predicts these branches and goes on, while a length that is computed from the bytes delays the
     // next search.
-    if let (Some(one), Some(other)) = (from.first_chunk::<NEAR_BYTES>(), rest.first_chunk::<NEAR_BYTES>())
-        && let Some(equal) = (3..NEAR_BYTES).find(|&place| one[place] != other[place])
-    {
-        return equal;
+    if let Some(equal) = (COPY_MIN..8).find(|&place| differs_at(differing, place)) {
+        return Some(equal);
     }
-    long_match_len(from, rest)
+    let differing = word(from[8..].first_chunk()?) ^ word(rest[8..].first_chunk()?);
+    if let Some(equal) = (0..8).find(|&place| differs_at(differing, place)) {
+        return Some(8 + equal);
+    }
+    Some(long_match_len(from, rest))
 }
 
-/// Like [`match_len`], for long copies and near the end of the input. LibLZF checks its bound, which leaves two bytes of the input, only after
-/// sixteen steps or in short inputs after the first one.
+#[inline(always)]
+fn word(bytes: &[u8; 8]) -> u64 {
+    u64::from_le_bytes(*bytes)
+}
+
+#[inline(always)]
+fn differs_at(differing: u64, place: usize) -> bool {
+    differing & 0xff << (8 * place) != 0
+}
+
+/// Like [`near_len`], for a rest of any length.
+fn len_near_end(from: &[u8], rest: &[u8]) -> Option<usize> {
+    (from.get(..COPY_MIN)? == rest.get(..COPY_MIN)?).then(|| long_match_len(from, rest))
+}
+
+/// Like [`near_len`], for long copies and near the end of the input, if the first three bytes are equal. LibLZF checks its bound, which leaves
+/// two bytes of the input, only after sixteen steps or in short inputs after the first one.
 #[inline(never)]
 fn long_match_len(from: &[u8], rest: &[u8]) -> usize {
     let left = rest.len();
     let bound = (left - 2).min(COPY_MAX);
-    let most = bound.max(if bound > 16 { NEAR_BYTES } else { 3 }).min(left);
+    let most = bound.max(if bound > 16 { UNBOUNDED_BYTES } else { COPY_MIN }).min(left);
     equal_bytes(&from[..most], &rest[..most])
 }
 
 /// The compressed string.
 struct Output<'a> {
-    /// A buffer for `max` bytes and one more step.
-    out: &'a mut [u8],
-    max: usize,
-    /// Length so far.
-    len: usize,
-    /// Length of the literal run that is being written; the byte with its length precedes it.
-    run: usize,
+    /// The place for the next bytes, up to the greatest length that is short enough.
+    to: &'a mut [u8],
 }
 
-impl<'a> Output<'a> {
-    /// Begins with an empty run.
-    fn new(out: &'a mut [u8], max: usize) -> Self {
-        Output { out, max, len: 1, run: 0 }
-    }
-
-    /// Writes a copy; none if there is no room. LibLZF makes the same checks, so it gives up on the same strings.
+impl Output<'_> {
+    /// Writes a copy; none if there is no room. LibLZF makes the same check, so it gives up on the same strings.
     #[inline(always)]
     fn copy(&mut self, len: usize, back: u32) -> Option<()> {
-        if self.len + 4 >= self.max && self.len + 4 - usize::from(self.run == 0) >= self.max {
+        let to = std::mem::take(&mut self.to);
+        if to.len() <= 4 {
             return None;
         }
-        self.close_run();
         let (code, [high, low]) = (len - 2, ((back - 1) as u16).to_be_bytes());
-        let place = self.out[self.len..].first_chunk_mut::<3>()?;
         if code < 7 {
-            (place[0], place[1]) = ((code as u8) << 5 | high, low);
-            self.len += 2;
+            (to[0], to[1]) = ((code as u8) << 5 | high, low);
+            self.to = &mut to[2..];
         } else {
-            *place = [7 << 5 | high, (code - 7) as u8, low];
-            self.len += 3;
+            (to[0], to[1], to[2]) = (7 << 5 | high, (code - 7) as u8, low);
+            self.to = &mut to[3..];
         }
-        self.open_run();
         Some(())
     }
 
+    /// Writes the first `run` bytes as literals, at least one; none if there is no room. LibLZF writes each byte at once, and gives up at the
+    /// next copy or at the end of the input.
     #[inline(always)]
-    fn open_run(&mut self) {
-        self.run = 0;
-        // The place of the length.
-        self.len += 1;
-    }
-
-    /// Writes the length of the run. The place of the length of an empty run is free again.
-    #[inline(always)]
-    fn close_run(&mut self) {
-        self.out[self.len - self.run - 1] = (self.run as u8).wrapping_sub(1);
-        self.len -= usize::from(self.run == 0);
-    }
-
-    /// Writes a literal byte; none if there is no room.
-    #[inline(always)]
-    fn checked_literal(&mut self, byte: u8) -> Option<()> {
-        if self.len >= self.max {
-            return None;
+    fn run(&mut self, bytes: &[u8], run: usize) -> Option<()> {
+        if run <= SHORT_RUN_MAX
+            && self.to.len() > SHORT_RUN_MAX
+            && let Some(chunk) = bytes.get(..SHORT_RUN_MAX)
+        {
+            // A copy of constant length is fast. The next steps overwrite the bytes behind the run.
+            let to = std::mem::take(&mut self.to);
+            to[0] = run as u8 - 1;
+            to[1..=SHORT_RUN_MAX].copy_from_slice(chunk);
+            self.to = &mut to[1 + run..];
+            return Some(());
         }
-        self.literal(byte);
+        self.long_run(bytes.get(..run)?)
+    }
+
+    #[inline(never)]
+    fn long_run(&mut self, bytes: &[u8]) -> Option<()> {
+        for part in bytes.chunks(RUN_MAX) {
+            let (head, to) = std::mem::take(&mut self.to).split_first_mut()?;
+            *head = part.len() as u8 - 1;
+            let (place, to) = to.split_at_mut_checked(part.len())?;
+            place.copy_from_slice(part);
+            self.to = to;
+        }
         Some(())
     }
 
-    #[inline(always)]
-    fn literal(&mut self, byte: u8) {
-        self.out[self.len] = byte;
-        self.len += 1;
-        self.run += 1;
-        if self.run == RUN_MAX {
-            self.close_run();
-            self.open_run();
-        }
-    }
-
-    /// Writes the last bytes, up to two, and returns the whole length; none if there is no room.
-    fn finish(&mut self, rest: &[u8]) -> Option<usize> {
-        if self.len + 3 > self.max {
+    /// Writes a run of `run` bytes and the last bytes of the input, up to two; none if LibLZF sees no room for them.
+    fn finish(&mut self, bytes: &[u8], run: usize) -> Option<()> {
+        // Full runs, and one that has its length already.
+        let written = run / RUN_MAX * (RUN_MAX + 1) + run % RUN_MAX + 1;
+        if self.to.len() < written + 3 {
             return None;
         }
-        rest.iter().for_each(|&byte| self.literal(byte));
-        self.close_run();
-        Some(self.len)
+        self.long_run(bytes)
     }
 }
 
@@ -348,6 +390,99 @@ mod tests {
             }
         }
         assert!(compressed > 500, "{compressed}");
+    }
+
+    /// LibLZF's `lzf_compress`, step by step, with Redis's settings.
+    fn compressed_by_liblzf(input: &[u8]) -> Option<Vec<u8>> {
+        let max = input.len() - SAVED_BYTES_MIN;
+        let (mut seen, mut out, mut run, mut at) = (vec![None; 1 << HASH_BITS], vec![0], 0, 0);
+        let hash = |at: usize| {
+            let [one, other] = [at, at + 1].map(|at| u16::from_be_bytes([input[at], input[at + 1]]));
+            usize::from(one.wrapping_sub(other.wrapping_mul(5)))
+        };
+        fn literal(out: &mut Vec<u8>, run: &mut usize, byte: u8) {
+            out.push(byte);
+            *run += 1;
+            if *run == RUN_MAX {
+                close(out, run);
+            }
+        }
+        fn close(out: &mut Vec<u8>, run: &mut usize) {
+            let place = out.len() - *run - 1;
+            out[place] = (*run as u8).wrapping_sub(1);
+            out.truncate(place + if *run == 0 { 0 } else { *run + 1 });
+            out.push(0);
+            *run = 0;
+        }
+        while at + 2 < input.len() {
+            let before: Option<usize> = seen[hash(at)].replace(at);
+            match before {
+                Some(from) if from > 0 && at - from <= 1 << 13 && input[from..from + 3] == input[at..at + 3] => {
+                    let most = (input.len() - at - 2).min(COPY_MAX);
+                    if out.len() + 4 >= max && out.len() + 4 - usize::from(run == 0) >= max {
+                        return None;
+                    }
+                    close(&mut out, &mut run);
+                    out.pop();
+                    let mut len = 2;
+                    while len == 2 || input[from + len] == input[at + len] {
+                        len += 1;
+                        // Sixteen steps are free, and the rest has a bound.
+                        if (most <= 16 || len >= 19) && len >= most || at + len == input.len() {
+                            break;
+                        }
+                    }
+                    let (code, [high, low]) = (len - 2, ((at - from - 1) as u16).to_be_bytes());
+                    if code < 7 {
+                        out.extend([(code as u8) << 5 | high, low]);
+                    } else {
+                        out.extend([7 << 5 | high, (code - 7) as u8, low]);
+                    }
+                    out.push(0);
+                    at += len;
+                    if at + 2 < input.len() {
+                        seen[hash(at - 2)] = Some(at - 2);
+                        seen[hash(at - 1)] = Some(at - 1);
+                    }
+                }
+                _ if out.len() >= max => return None,
+                _ => {
+                    literal(&mut out, &mut run, input[at]);
+                    at += 1;
+                }
+            }
+        }
+        if out.len() + 3 > max {
+            return None;
+        }
+        input[at..].iter().for_each(|&byte| literal(&mut out, &mut run, byte));
+        close(&mut out, &mut run);
+        out.pop();
+        Some(out)
+    }
+
+    #[test]
+    fn the_output_is_that_of_liblzf() {
+        let (mut compressor, random) = (Compressor::new(), &mut Random::new(3));
+        let (mut compressed, mut refused) = (0, 0);
+        for round in 0..20_000 {
+            let letters = 1 + random.below(1 + [2, 5, 30, 256][round % 4]);
+            let mut input: Vec<u8> = Vec::new();
+            let len = SHORTEST_BYTES + 1 + random.below([12, 40, 300, 2000][round / 4 % 4]);
+            while input.len() < len {
+                // Bytes from before, or new ones.
+                let back = random.below(input.len().min(9000) + 1);
+                let from = input.len() - back;
+                let part = if round % 3 > 0 { random.below(40).min(back) } else { 0 };
+                input.extend_from_within(from..from + part);
+                input.extend((0..random.below(40)).map(|_| random.below(letters) as u8));
+            }
+            input.truncate(len);
+            let expected = compressed_by_liblzf(&input);
+            assert_eq!(compressor.compress(&input), expected.as_deref(), "{input:?}");
+            if expected.is_some() { compressed += 1 } else { refused += 1 }
+        }
+        assert!(compressed > 5000 && refused > 1000, "{compressed} {refused}");
     }
 
     #[test]
