@@ -316,6 +316,9 @@ pub fn decompress(mut packed: &[u8], len: usize, out: &mut Vec<u8>) -> bool {
     at == len
 }
 
+/// Bytes that are decompressed at once. Wider loads often need bytes of two earlier stores, and would wait until these are in the cache.
+const CHUNK_BYTES: usize = 8;
+
 /// Number of written bytes, and the rest of the input.
 type Step<'a> = Option<(usize, &'a [u8])>;
 
@@ -323,8 +326,11 @@ type Step<'a> = Option<(usize, &'a [u8])>;
 fn run<'a>(control: u8, rest: &'a [u8], out: &mut [u8]) -> Step<'a> {
     let count = usize::from(control) + 1;
     if let (Some(from), Some(to)) = (rest.first_chunk::<RUN_MAX>(), out.first_chunk_mut::<RUN_MAX>()) {
-        // A copy of constant length is fast. The next steps overwrite the bytes behind the run.
-        *to = *from;
+        // Copies of constant length are fast. The next steps overwrite the bytes behind the run.
+        to[..CHUNK_BYTES].copy_from_slice(&from[..CHUNK_BYTES]);
+        if count > CHUNK_BYTES {
+            to[CHUNK_BYTES..].copy_from_slice(&from[CHUNK_BYTES..]);
+        }
     } else {
         out.get_mut(..count)?.copy_from_slice(rest.get(..count)?);
     }
@@ -350,12 +356,15 @@ fn copy<'a>(control: u8, rest: &'a [u8], out: &mut [u8], at: usize) -> Step<'a> 
 /// Copies `count` bytes to the place `back` bytes after the first one, in ascending order: the copy may overlap its own output.
 #[inline(always)]
 fn repeat(bytes: &mut [u8], back: usize, count: usize) -> Option<()> {
-    const CHUNK_BYTES: usize = 16;
     if back >= CHUNK_BYTES && bytes.len() >= back + count + CHUNK_BYTES {
         // Copies of constant length are fast. The next steps overwrite the bytes behind the copy.
-        for at in (0..count).step_by(CHUNK_BYTES) {
+        let (from, to) = bytes.split_at_mut(back);
+        *to.first_chunk_mut()? = *from.first_chunk::<CHUNK_BYTES>()?;
+        let mut at = CHUNK_BYTES;
+        while at < count {
             let chunk = *bytes[at..].first_chunk::<CHUNK_BYTES>()?;
             *bytes[back + at..].first_chunk_mut()? = chunk;
+            at += CHUNK_BYTES;
         }
         return Some(());
     }
