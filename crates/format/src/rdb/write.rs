@@ -12,7 +12,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 
-use resp::num::{IntText, SeventeenDigits, write_f64};
+use resp::num::{FloatText, IntText, SeventeenDigits};
 use store::entry::{Entry, View};
 use store::types::hash::Hash;
 use store::types::list::List;
@@ -50,12 +50,17 @@ impl Target {
         }
     }
 
-    /// Formats a score for a listpack as Redis does: with 17 digits for 7.0, with the shortest text for later versions.
-    fn score_text(self, text: &mut Vec<u8>, score: f64) {
-        text.clear();
+    /// Appends a score to the items of a listpack, as text like Redis: with 17 digits for 7.0, with the shortest text for later versions.
+    fn append_score(self, items: &mut Vec<u8>, score: f64) {
         match self {
-            Target::Redis70 if score.is_finite() => text.extend_from_slice(SeventeenDigits::new(score).as_bytes()),
-            _ => write_f64(text, score),
+            Target::Redis70 if score.is_finite() => {
+                let text = SeventeenDigits::new(score);
+                match Item::from(text.as_bytes()) {
+                    Item::Str(_) => packed::append_short_str(items, text.padded()),
+                    item => packed::append_item(items, item),
+                }
+            }
+            _ => packed::append_item(items, Item::from(FloatText::new(score).as_bytes())),
         }
     }
 }
@@ -449,14 +454,13 @@ impl Writer {
         if pairs.iter().skip(1).step_by(2).all(as_in_redis) {
             return self.listpack(out, pairs.items(), pairs.len());
         }
-        let (target, mut text) = (self.options.target, Vec::new());
+        let target = self.options.target;
         self.listpack_of(out, |items| {
             for (index, item) in pairs.iter().enumerate() {
                 if index % 2 == 0 || as_in_redis(item) {
                     packed::append_item(items, item);
                 } else {
-                    target.score_text(&mut text, zset::score_of(item));
-                    packed::append_item(items, Item::from(&text));
+                    target.append_score(items, zset::score_of(item));
                 }
             }
             pairs.len()

@@ -26,8 +26,10 @@ const NEAREST_POWERS: [f64; 23] = [
     1e15, 1e16,
 ];
 
-/// Size of the longest text, as in `-2.2250738585072014e-308`, rounded up.
-const TEXT_BYTES_MAX: usize = 32;
+/// Size of the longest text, as in `-2.2250738585072014e-308`.
+const TEXT_BYTES_MAX: usize = 24;
+/// Digits of a [`Decimal`] before the last one.
+const LEADING_DIGITS: u32 = DIGITS as u32 - 1;
 
 /// The text of one double on the stack, formatted like `%.17g`. Redis 7.2 prints only the scores of large sorted sets in ZSCAN like this.
 #[derive(Clone)]
@@ -39,98 +41,104 @@ pub struct SeventeenDigits {
 impl SeventeenDigits {
     /// Formats a double.
     #[must_use]
+    #[inline]
     pub fn new(value: f64) -> Self {
-        let mut text = Self { bytes: [0; TEXT_BYTES_MAX], len: 0 };
-        if value.is_nan() {
-            text.push_all(b"nan");
-            return text;
-        }
-        if value.is_sign_negative() {
-            text.push(b'-');
-        }
-        if value.is_infinite() {
-            text.push_all(b"inf");
+        let text = if value.is_nan() {
+            return Words::of(b"nan").text();
+        } else if value.is_infinite() {
+            Words::of(b"inf")
         } else if value == 0.0 {
-            text.push(b'0');
+            Words::of(b"0")
         } else {
-            text.push_decimal(&Decimal::new(value.abs()));
-        }
-        text
+            let decimal = Decimal::new(value.abs());
+            decimal.plain().unwrap_or_else(|| decimal.with_exponent())
+        };
+        if value.is_sign_negative() { text.behind(b'-'.into(), 1).text() } else { text.text() }
     }
 
     /// The text.
     #[must_use]
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    fn push(&mut self, byte: u8) {
-        self.bytes[self.len] = byte;
-        self.len += 1;
+    /// The text with zeros behind it, for copies of constant length, which are faster.
+    #[must_use]
+    #[inline]
+    pub fn padded(&self) -> (&[u8; TEXT_BYTES_MAX], usize) {
+        (&self.bytes, self.len)
+    }
+}
+
+/// A text in registers, its first byte in the lowest bits: loads of bytes that were just stored with another width take a dozen cycles. Bytes
+/// behind the text are arbitrary.
+struct Words {
+    low: u128,
+    high: u64,
+    len: usize,
+}
+
+impl Words {
+    fn of(text: &[u8]) -> Self {
+        let mut bytes = [0; TEXT_BYTES_MAX];
+        bytes[..text.len()].copy_from_slice(text);
+        let (low, high) = bytes.split_at(16);
+        let low = low.first_chunk().copied().unwrap_or_default();
+        let high = high.first_chunk().copied().unwrap_or_default();
+        Self { low: u128::from_le_bytes(low), high: u64::from_le_bytes(high), len: text.len() }
     }
 
-    fn push_all(&mut self, bytes: &[u8]) {
-        self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
-        self.len += bytes.len();
-    }
-
-    fn push_decimal(&mut self, decimal: &Decimal) {
-        let Decimal { digits, exponent } = decimal;
-        let significant = DIGITS - digits.iter().rev().take_while(|&&digit| digit == b'0').count();
-        match usize::try_from(*exponent) {
-            Ok(point) if point < DIGITS => self.push_with_point(digits, point + 1, significant),
-            Err(_) if *exponent >= PLAIN_EXPONENT_MIN => {
-                self.push_all(b"0.");
-                (*exponent..-1).for_each(|_| self.push(b'0'));
-                self.push_all(&digits[..significant]);
-            }
-            _ => {
-                self.push_with_point(digits, 1, significant);
-                self.push_exponent(*exponent);
-            }
+    /// Puts up to seven bytes before the text.
+    #[inline(always)]
+    fn behind(self, prefix: u64, len: u32) -> Self {
+        let (bits, rest) = (8 * len, 128 - 8 * len);
+        Self {
+            low: self.low << bits | u128::from(prefix),
+            high: self.high << bits | (self.low >> rest) as u64,
+            len: self.len + len as usize,
         }
     }
 
-    /// Writes at least `before` digits, with a point behind these if significant ones follow.
-    fn push_with_point(&mut self, digits: &[u8; DIGITS], before: usize, significant: usize) {
-        self.push_all(&digits[..before]);
-        if before < significant {
-            self.push(b'.');
-            self.push_all(&digits[before..significant]);
-        }
-    }
-
-    /// Writes an exponent with at least two digits.
-    fn push_exponent(&mut self, exponent: i32) {
-        self.push_all(if exponent < 0 { b"e-" } else { b"e+" });
-        let distance = exponent.unsigned_abs();
-        if distance >= 100 {
-            self.push(b'0' + (distance / 100) as u8);
-        }
-        self.push(b'0' + (distance / 10 % 10) as u8);
-        self.push(b'0' + (distance % 10) as u8);
+    #[inline(always)]
+    fn text(&self) -> SeventeenDigits {
+        let mut bytes = [0; TEXT_BYTES_MAX];
+        bytes[..16].copy_from_slice(&self.low.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.high.to_le_bytes());
+        SeventeenDigits { bytes, len: self.len }
     }
 }
 
 /// Seventeen digits, the first before the decimal point, and a power of ten.
 struct Decimal {
-    digits: [u8; DIGITS],
+    /// All digits but the last one, the first one in the lowest byte.
+    leading: u128,
+    last: u8,
     exponent: i32,
 }
 
 impl Decimal {
     /// Rounds a positive finite double to 17 digits, ties to even.
+    #[inline]
     fn new(value: f64) -> Self {
         let exponent = exponent_of(value);
         if EXACT_EXPONENTS.contains(&exponent) && EXACT_EXPONENTS.contains(&(exponent + 1)) {
-            // A number just below a power of ten has 17 digits with the lower exponent, unless it is rounded to that power.
-            let exact = Self::exact(value, exponent).or_else(|| Self::exact(value, exponent + 1));
-            return exact.unwrap_or_else(|| Self::printed(value));
+            if let Some(exact) = Self::exact(value, exponent) {
+                return exact;
+            }
+            return Self::next_to_power(value, exponent);
         }
         Self::printed(value)
     }
 
+    /// A number just below a power of ten has 17 digits with the lower exponent, unless it is rounded to that power.
+    #[cold]
+    fn next_to_power(value: f64, exponent: i32) -> Self {
+        Self::exact(value, exponent + 1).unwrap_or_else(|| Self::printed(value))
+    }
+
     /// Rounds a double with this decimal exponent, one of [`EXACT_EXPONENTS`]; none if it has another one.
+    #[inline(always)]
     fn exact(value: f64, exponent: i32) -> Option<Self> {
         let bits = value.to_bits();
         let mantissa = u128::from(bits & ((1 << 52) - 1) | 1 << 52);
@@ -138,17 +146,101 @@ impl Decimal {
         // At most 53 bits and 22 digits, which have 74 bits.
         let scaled = mantissa * POWERS.get((DIGITS as i32 - 1 - exponent) as usize)?;
         let rounded = if shift >= 0 { scaled << shift } else { shifted_to_nearest(scaled, shift.unsigned_abs()) };
-        (LIMIT / 10..LIMIT).contains(&rounded).then(|| Self { digits: digits(rounded as u64), exponent })
+        (LIMIT / 10..LIMIT).contains(&rounded).then(|| Self::of(rounded as u64, exponent))
+    }
+
+    /// A number with 17 digits.
+    #[inline(always)]
+    fn of(number: u64, exponent: i32) -> Self {
+        let sixteen = number / 10;
+        let halves = [sixteen / 100_000_000, sixteen % 100_000_000].map(|half| u128::from(eight_digits(half)));
+        Self { leading: halves[0] | halves[1] << 64, last: (number % 10) as u8, exponent }
+    }
+
+    /// Number of digits without trailing zeros.
+    #[inline]
+    fn significant(&self) -> usize {
+        if self.last > 0 { DIGITS } else { DIGITS - 1 - self.leading.leading_zeros() as usize / 8 }
+    }
+
+    /// All digits as text.
+    #[inline]
+    fn digits(&self) -> Words {
+        Words { low: self.leading | ZEROS, high: (b'0' | self.last).into(), len: DIGITS }
+    }
+
+    /// The text without exponent notation; none if it needs that, or if the point is among the last digits.
+    #[inline]
+    fn plain(&self) -> Option<Words> {
+        let (significant, digits) = (self.significant(), self.digits());
+        if (PLAIN_EXPONENT_MIN..0).contains(&self.exponent) {
+            // The point and zeros before the first digit.
+            let prefix = u64::from_le_bytes(*b"0.000000");
+            let text = Words { len: significant, ..digits };
+            let len = 1 + self.exponent.unsigned_abs();
+            return Some(text.behind(prefix & ((1 << (8 * len)) - 1), len));
+        }
+        let before = u32::try_from(self.exponent).ok()? + 1;
+        if before >= LEADING_DIGITS {
+            return None;
+        }
+        if before as usize >= significant {
+            return Some(Words { len: before as usize, ..digits });
+        }
+        let (mask, point) = ((1 << (8 * before)) - 1, u128::from(b'.') << (8 * before));
+        Some(Words {
+            low: digits.low & mask | point | (digits.low & !mask) << 8,
+            high: digits.high << 8 | (digits.low >> 120) as u64,
+            len: significant + 1,
+        })
+    }
+
+    /// The text of any number that isn't below one without exponent notation.
+    #[inline(never)]
+    fn with_exponent(&self) -> Words {
+        let (digits, significant) = (self.digits().text(), self.significant());
+        let digits = digits.as_bytes();
+        let before = usize::try_from(self.exponent).ok().filter(|&point| point < DIGITS).map(|point| point + 1);
+        let (integral, fraction) = digits.split_at(before.unwrap_or(1));
+        let fraction = &fraction[..significant.saturating_sub(integral.len())];
+        let mut text = integral.to_vec();
+        if !fraction.is_empty() {
+            text.push(b'.');
+            text.extend_from_slice(fraction);
+        }
+        if before.is_none() {
+            // At least two digits.
+            let sign = if self.exponent < 0 { '-' } else { '+' };
+            text.extend_from_slice(format!("e{sign}{:02}", self.exponent.unsigned_abs()).as_bytes());
+        }
+        Words::of(&text)
     }
 
     /// Does this for all doubles, and takes several times as long.
+    #[inline(never)]
     fn printed(value: f64) -> Self {
         let text = format!("{value:.0$e}", DIGITS - 1);
         let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let mut digits = [b'0'; DIGITS];
-        mantissa.bytes().filter(u8::is_ascii_digit).zip(&mut digits).for_each(|(digit, place)| *place = digit);
-        Self { digits, exponent: exponent.parse().unwrap_or(0) }
+        let digits = mantissa.bytes().filter(u8::is_ascii_digit);
+        let number = digits.fold(0, |number, digit| 10 * number + u64::from(digit - b'0'));
+        Self::of(number, exponent.parse().unwrap_or(0))
     }
+}
+
+/// Sixteen ASCII zeros.
+const ZEROS: u128 = u128::from_le_bytes([b'0'; 16]);
+
+/// Returns the digits of a number below 10^8, the first one in the lowest byte.
+///
+/// The number is split into fours, the fours into pairs and the pairs into digits, all of a kind at once. The factors are rounded reciprocals,
+/// exact for numbers of this size.
+#[inline]
+fn eight_digits(number: u64) -> u64 {
+    let fours = (number / 10_000) | ((number % 10_000) << 32);
+    let hundreds = ((fours * 10_486) >> 20) & 0x0000_007f_0000_007f;
+    let pairs = hundreds | ((fours - 100 * hundreds) << 16);
+    let tens = ((pairs * 103) >> 10) & 0x000f_000f_000f_000f;
+    tens | ((pairs - 10 * tens) << 8)
 }
 
 /// Returns the decimal exponent of a double in the range of [`EXACT_EXPONENTS`], or one less if the double is the nearest to a power of ten.
@@ -169,11 +261,6 @@ fn shifted_to_nearest(value: u128, shift: u32) -> u128 {
     let (whole, rest, half) = (value >> shift, value & ((1 << shift) - 1), (1 << shift) >> 1);
     let is_up = rest > half || rest == half && half > 0 && whole % 2 == 1;
     whole + u128::from(is_up)
-}
-
-/// Returns the digits of a number with as many.
-fn digits(number: u64) -> [u8; DIGITS] {
-    itoa::Buffer::new().format(number).as_bytes().first_chunk().copied().unwrap_or([b'0'; DIGITS])
 }
 
 #[cfg(test)]
@@ -197,6 +284,14 @@ mod tests {
             (1e20, "1e+20"),
             (0.0001, "0.0001"),
             (0.00001, "1.0000000000000001e-05"),
+            (-961.243, "-961.24300000000005"),
+            (-0.05, "-0.050000000000000003"),
+            (0.0625, "0.0625"),
+            (0.000123, "0.00012300000000000001"),
+            (123456789012345.67, "123456789012345.67"),
+            (1234567890123456.7, "1234567890123456.8"),
+            (-1234567890123456.5, "-1234567890123456.5"),
+            (-2.2250738585072014e-308, "-2.2250738585072014e-308"),
             (1e-7, "9.9999999999999995e-08"),
             (1e300, "1.0000000000000001e+300"),
             (5e-324, "4.9406564584124654e-324"),
@@ -205,6 +300,14 @@ mod tests {
             (f64::NEG_INFINITY, "-inf"),
         ] {
             assert_eq!(SeventeenDigits::new(value).as_bytes(), text.as_bytes());
+        }
+    }
+
+    #[test]
+    fn eight_digits_are_those_of_the_number() {
+        for number in (0..100_000_000).step_by(997).chain([99_999_999, 10_000, 9999, 90_909_090]) {
+            let digits = eight_digits(number).to_le_bytes().map(|digit| char::from(b'0' + digit));
+            assert_eq!(digits.iter().collect::<String>(), format!("{number:08}"));
         }
     }
 
@@ -227,8 +330,7 @@ mod tests {
             for value in [anything, usual, tied, near_power] {
                 if value.is_finite() {
                     let (text, printed) = (SeventeenDigits::new(value), Decimal::printed(value));
-                    let mut expected = SeventeenDigits { bytes: [0; TEXT_BYTES_MAX], len: 0 };
-                    expected.push_decimal(&printed);
+                    let expected = printed.plain().unwrap_or_else(|| printed.with_exponent()).text();
                     assert_eq!(
                         text.as_bytes().escape_ascii().to_string(),
                         expected.as_bytes().escape_ascii().to_string()

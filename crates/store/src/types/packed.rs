@@ -370,6 +370,18 @@ pub fn append_item(out: &mut Vec<u8>, item: Item<'_>) {
     }
 }
 
+/// Appends an item of a text that is not an integer: the first bytes of an array.
+#[inline]
+pub fn append_short_str<const N: usize>(out: &mut Vec<u8>, (bytes, len): (&[u8; N], usize)) {
+    const { assert!(N <= SHORT_STR_BYTES_MAX) };
+    out.reserve(N + 2);
+    out.push(STR_6 | len as u8);
+    let at = out.len();
+    out.extend_from_slice(bytes);
+    out.truncate(at + len);
+    out.push(len as u8 + 1);
+}
+
 #[inline(never)]
 fn append_long_item(out: &mut Vec<u8>, item: Item<'_>) {
     let at = out.len();
