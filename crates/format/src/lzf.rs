@@ -56,10 +56,15 @@ impl Compressor {
 
     /// Returns the compressed string, if the string is longer than [`SHORTEST_BYTES`] and becomes at least four bytes
     /// shorter.
+    #[inline]
     pub fn compress(&mut self, input: &[u8]) -> Option<&[u8]> {
+        if input.len() > SHORTEST_BYTES { self.compress_long(input) } else { None }
+    }
+
+    #[inline(never)]
+    fn compress_long(&mut self, input: &[u8]) -> Option<&[u8]> {
         let out_max = input.len().checked_sub(SAVED_BYTES_MIN)?;
-        let bytes = u32::try_from(input.len()).ok().filter(|_| input.len() > SHORTEST_BYTES)?;
-        let base = self.begin(bytes);
+        let base = self.begin(u32::try_from(input.len()).ok()?);
         let Self { seen, out, .. } = self;
         if out.len() < out_max {
             out.resize(out_max, 0);
