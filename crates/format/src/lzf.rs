@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn the_output_is_that_of_liblzf() {
-        let (mut compressor, random) = (Compressor::new(), &mut Random::new(3));
+        let (mut compressor, mut out, random) = (Compressor::new(), Vec::new(), &mut Random::new(3));
         let (mut compressed, mut refused) = (0, 0);
         for round in 0..20_000 {
             let letters = 1 + random.below(1 + [2, 5, 30, 256][round % 4]);
@@ -494,7 +494,13 @@ mod tests {
             input.truncate(len);
             let expected = compressed_by_liblzf(&input);
             assert_eq!(compressor.compress(&input), expected.as_deref(), "{input:?}");
-            if expected.is_some() { compressed += 1 } else { refused += 1 }
+            match expected {
+                None => refused += 1,
+                Some(packed) => {
+                    compressed += 1;
+                    assert!(decompress(&packed, len, &mut out) && out == input, "{input:?}");
+                }
+            }
         }
         assert!(compressed > 5000 && refused > 1000, "{compressed} {refused}");
     }
