@@ -158,8 +158,14 @@ fn block_items(out: &mut Vec<u8>, StreamBlock { first, len, entries }: StreamBlo
 fn entry_items(out: &mut Vec<u8>, first: StreamId, head: StreamEntry<'_>, entry: StreamEntry<'_>) -> usize {
     let same = entry.has_fields_of(head);
     let beyond = [entry.id.ms.wrapping_sub(first.ms), entry.id.seq.wrapping_sub(first.seq)];
-    append_item(out, Item::Int(if same { ENTRY_SAME_FIELDS } else { 0 }));
-    beyond.into_iter().for_each(|beyond| append_item(out, Item::Int(beyond as i64)));
+    let flags = if same { ENTRY_SAME_FIELDS } else { 0 };
+    if let [ms @ 0..0x80, seq @ 0..0x80] = beyond {
+        // Numbers of one byte each, and their lengths.
+        out.extend_from_slice(&[flags as u8, 1, ms as u8, 1, seq as u8, 1]);
+    } else {
+        append_item(out, Item::Int(flags));
+        beyond.into_iter().for_each(|beyond| append_item(out, Item::Int(beyond as i64)));
+    }
     let count = if same {
         entry.values().for_each(|value| append_item(out, Item::from(value)));
         3 + entry.len

@@ -34,7 +34,12 @@ const SAME_FIELDS: u8 = 2;
 /// Bits of a number in a byte.
 const NUMBER_BITS: u32 = 7;
 
+#[inline]
 fn number_bytes(number: u64) -> usize {
+    // Walks wait for the size of each entry, and a predicted branch is no delay.
+    if number < 0x80 {
+        return 1;
+    }
     (u64::BITS - (number | 1).leading_zeros()).div_ceil(NUMBER_BITS) as usize
 }
 
