@@ -7,6 +7,7 @@ use std::fmt::Write;
 use crate::imported::SavedImport;
 use crate::machine::{Machine, OpenSlot};
 use crate::node::{Node, NodeKey};
+use crate::slots::SlotSet;
 use crate::view::{ClientPath, Endpoints};
 use crate::wire::NodeFlags;
 
@@ -30,19 +31,27 @@ impl Machine {
         let known = self.table.keys().filter(|key| !self.table[*key].in_handshake());
         let mut text: String = known.map(|key| self.node_line(key, None) + "\n").collect();
         let (current, vote) = (self.current_epoch, self.last_vote_epoch);
-        let _ = write!(text, "vars currentEpoch {current} lastVoteEpoch {vote}");
+        text.push_str("vars");
+        self.write_unclaimed(&mut text);
+        let _ = write!(text, " currentEpoch {current} lastVoteEpoch {vote}");
         self.write_imports(&mut text);
         text.push('\n');
         text
     }
 
-    /// Writes the imports that a restart must not forget: `importedSlots SLOTS:SOURCE:SHARD[;...]`. The peers skip variables that they do not
-    /// know.
+    /// Writes the slots that their owners do not claim: `unclaimedSlots SLOTS`. Without this mark, a node that starts again would defend such a
+    /// slot for an owner with a great epoch, against the node that has it. The peers skip variables that they do not know.
+    fn write_unclaimed(&self, text: &mut String) {
+        if !self.table.unclaimed.is_empty() {
+            let _ = write!(text, " unclaimedSlots {}", comma_separated(&self.table.unclaimed));
+        }
+    }
+
+    /// Writes the imports that a restart must not forget: `importedSlots SLOTS:SOURCE:SHARD[;...]`.
     fn write_imports(&self, text: &mut String) {
         for (at, SavedImport { slots, source, shard }) in self.imports_to_save().iter().enumerate() {
-            let ranges: Vec<String> = slots.ranges().map(|range| range.to_string()).collect();
             let before = if at == 0 { " importedSlots " } else { ";" };
-            let _ = write!(text, "{before}{}:{source}:{shard}", ranges.join(","));
+            let _ = write!(text, "{before}{}:{source}:{shard}", comma_separated(slots));
         }
     }
 
@@ -84,6 +93,11 @@ impl Machine {
             let _ = write!(line, " [{slot}{arrow}{}]", self.table[open.peer()].id);
         }
     }
+}
+
+/// Returns ranges of slots without spaces.
+fn comma_separated(slots: &SlotSet) -> String {
+    slots.ranges().map(|range| range.to_string()).collect::<Vec<_>>().join(",")
 }
 
 fn write_address(line: &mut String, node: &Node, ip: &str, port: u16) {

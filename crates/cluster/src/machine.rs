@@ -118,6 +118,7 @@ impl Machine {
         machine.open = loaded.open;
         machine.last_vote_epoch = file.last_vote_epoch;
         machine.current_epoch = file.current_epoch.max(file.last_vote_epoch).max(machine.table.greatest_epoch());
+        machine.table.restore_unclaimed(&file.unclaimed);
         machine.restore_imports(&file.imports);
         machine.saves.loaded(machine.current_claims());
         machine.saves.dirty = !file.repairs.is_empty();

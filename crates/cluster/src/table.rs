@@ -219,6 +219,12 @@ impl Table {
         self.promised.subtract(&slots);
     }
 
+    /// Marks the slots among these that other nodes have as unclaimed.
+    pub(crate) fn restore_unclaimed(&mut self, slots: &SlotSet) {
+        let is_of_other = |slot: &Slot| self.owner(*slot).is_some_and(|owner| owner != self.me);
+        self.unclaimed = slots.iter().filter(is_of_other).collect();
+    }
+
     /// Returns true if any node may claim the slot.
     pub(crate) fn is_unclaimed(&self, slot: Slot) -> bool {
         self.owner(slot).is_none() || self.unclaimed.contains(slot)

@@ -66,6 +66,8 @@ pub struct NodesFile {
     pub current_epoch: u64,
     /// The epoch of its last vote.
     pub last_vote_epoch: u64,
+    /// Slots that their owners did not claim.
+    pub(crate) unclaimed: SlotSet,
     /// Slots that the node had imported shortly before.
     pub(crate) imports: Vec<SavedImport>,
     /// Contradictions that were resolved.
@@ -92,6 +94,7 @@ impl NodesFile {
             lines: Vec::new(),
             current_epoch: 0,
             last_vote_epoch: 0,
+            unclaimed: SlotSet::EMPTY,
             imports: Vec::new(),
             repairs: Vec::new(),
         };
@@ -126,6 +129,7 @@ impl NodesFile {
             match *name {
                 "currentEpoch" => self.current_epoch = number()?,
                 "lastVoteEpoch" => self.last_vote_epoch = number()?,
+                "unclaimedSlots" => self.unclaimed = slot_ranges(value)?,
                 "importedSlots" => self.imports = value.split(';').map(import).collect::<Result<_, _>>()?,
                 _ => {}
             }
@@ -137,13 +141,16 @@ impl NodesFile {
     /// The node then counts as having voted in the present epoch, so that it never votes twice in one.
     fn accept_last(&mut self, line: &str) -> Result<(), String> {
         let words: Vec<&str> = line.split_whitespace().collect();
-        match words[..] {
-            ["vars", "currentEpoch", _, "lastVoteEpoch", _] => {
+        let (["vars", "unclaimedSlots", _, epochs @ ..] | ["vars", epochs @ ..]) = &words[..] else {
+            return refuse("the line is cut off");
+        };
+        match epochs {
+            ["currentEpoch", _, "lastVoteEpoch", _] => {
                 self.last_vote_epoch = self.last_vote_epoch.max(self.current_epoch);
                 Ok(())
             }
             // The names at the end of the line have their full length, so no number before them is cut off.
-            ["vars", "currentEpoch", _, "lastVoteEpoch", _, "importedSlots", _] => Ok(()),
+            ["currentEpoch", _, "lastVoteEpoch", _, "importedSlots", _] => Ok(()),
             _ => refuse("the line is cut off"),
         }
     }
@@ -280,11 +287,16 @@ fn import(text: &str) -> Result<SavedImport, String> {
     let [ranges, source, shard] = parts[..] else { return Err(bad()) };
     let (source, shard) = (NodeId::new(source.as_bytes()), ShardId::new(shard.as_bytes()));
     let (source, shard) = source.zip(shard).ok_or_else(bad)?;
+    Ok(SavedImport { slots: slot_ranges(ranges)?, source, shard })
+}
+
+/// Reads `5,7-99`.
+fn slot_ranges(text: &str) -> Result<SlotSet, String> {
     let mut slots = SlotSet::EMPTY;
-    for range in ranges.split(',') {
+    for range in text.split(',') {
         slot_range(range)?.slots().for_each(|slot| _ = slots.insert(slot));
     }
-    Ok(SavedImport { slots, source, shard })
+    Ok(slots)
 }
 
 /// Reads `5` or `0-99`.

@@ -104,6 +104,22 @@ fn a_file_keeps_finished_imports() {
 }
 
 #[test]
+fn a_file_keeps_unclaimed_slots() {
+    let text = REDIS_7_0.replace("vars ", "vars unclaimedSlots 10002,16000-16383 ");
+    let written = load(&text).file_text();
+    assert!(written.ends_with("vars unclaimedSlots 10002,16000-16383 currentEpoch 5 lastVoteEpoch 4\n"), "{written}");
+    let file = NodesFile::parse(text.trim_end()).unwrap().unwrap();
+    assert_eq!((file.last_vote_epoch, file.unclaimed.len()), (5, 385));
+    // Slots of this node, and slots without an owner, need no mark.
+    let text = text.replace("10002,16000-16383", "3,9999,10002");
+    assert!(load(&text).file_text().contains("vars unclaimedSlots 10002 currentEpoch"));
+    for bad in ["", "x", "7-", "16384"] {
+        let text = REDIS_7_0.replace("vars ", &format!("vars unclaimedSlots {bad} "));
+        assert!(NodesFile::parse(&text).is_err(), "{bad}");
+    }
+}
+
+#[test]
 fn an_empty_file_is_a_new_node() {
     for text in ["", "\n\n"] {
         assert!(NodesFile::parse(text).unwrap().is_none());

@@ -427,6 +427,25 @@ fn a_slot_that_is_claimed_again_is_not_anybodys() {
     assert_eq!(owner(&world, 0, 16383), Some(2));
 }
 
+/// A node that starts again must not defend a slot for an owner with a great epoch that has given it up.
+#[test]
+fn a_slot_that_was_given_up_is_anybodys_after_a_restart() {
+    let mut world = World::cluster(3, 3, 1, None);
+    let number = slot(16383);
+    world.command(2, ClusterCommand::DelSlots(vec![number]));
+    world.run_ms(2 * TIMEOUT_MS);
+    world.command(1, ClusterCommand::SaveConfig);
+    world.kill(1);
+    world.command(0, ClusterCommand::DelSlots(vec![number]));
+    assert_eq!(world.command(0, ClusterCommand::AddSlots(vec![number])), Some(ClusterReply::Ok));
+    // The node hears of the new owner only.
+    world.net.set_cut(1, 2, true);
+    world.net.set_cut(2, 1, true);
+    world.start(1);
+    world.run_ms(2 * TIMEOUT_MS);
+    assert_eq!([0, 1].map(|host| owner(&world, host, 16383)), [Some(0); 2]);
+}
+
 /// A node was a primary without slots, with a great epoch, after a reset. It follows its old primary again, and others still know it in that
 /// one's shard.
 #[test]
