@@ -48,7 +48,8 @@ BINDINGS = [
 
 
 def snippets():
-    command = ["cargo", "run", "--quiet", "-p", "penstock-advisor", "--example", "snippets"]
+    # The release directory, because the unit tests may be compiling in the other one, and a build locks its directory.
+    command = ["cargo", "run", "--quiet", "--locked", "--release", "-p", "penstock-advisor", "--example", "snippets"]
     lines = os.environ.get("SNIPPETS")
     text = pathlib.Path(lines).read_text() if lines else subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     seen, all_of = set(), []
