@@ -171,6 +171,14 @@ impl DeferredReplies {
         }
     }
 
+    /// Holds the chunk with this number, and the ones behind it, until this position is safe.
+    pub fn hold(&mut self, number: u64, until: Position) {
+        let before = number.saturating_sub(self.released) as usize;
+        for chunk in self.chunks.iter_mut().skip(before) {
+            chunk.until = chunk.until.max(until);
+        }
+    }
+
     /// Takes the number of the chunk whose commands wait for a position that is safe now.
     pub fn take_held(&mut self, safe: Position) -> Option<u64> {
         let splices = self.chunks.iter_mut().zip(self.released..).filter(|(chunk, _)| chunk.until <= safe);
@@ -220,6 +228,22 @@ mod tests {
         assert_eq!(bytes(&output), b"0123");
         assert!(deferred.release(9, &mut output));
         assert_eq!(bytes(&output), b"01234");
+    }
+
+    #[test]
+    fn a_chunk_and_those_behind_it_are_held_for_a_later_position() {
+        let mut deferred = DeferredReplies::default();
+        let mut output = Output::default();
+        for position in 1..=3 {
+            deferred.push(position, &mut Output::from(vec![b'0' + position as u8]), None, 0);
+        }
+        assert!(!deferred.release(1, &mut output));
+        // The second chunk, of which the first one has gone.
+        deferred.hold(1, 8);
+        assert!(!deferred.release(7, &mut output));
+        assert_eq!((bytes(&output), deferred.until()), (b"1".to_vec(), Some(8)));
+        assert!(deferred.release(8, &mut output));
+        assert_eq!(bytes(&output), b"123");
     }
 
     #[test]

@@ -118,11 +118,13 @@ impl Session {
         Some(Arc::new(Counter { name, generation, ttl_s }))
     }
 
-    /// Counts commands that another node has answered. Does nothing if another connection has taken the token over.
-    pub(crate) fn count_answered(&mut self, pipelines: &Pipelines, counted: Counted, reply: &[u8]) {
-        let Some(tally) = self.tally() else { return };
+    /// Counts commands that another node has answered. Does nothing if another connection has taken the token over. Returns true if one
+    /// has failed.
+    pub(crate) fn count_answered(&mut self, pipelines: &Pipelines, counted: Counted, reply: &[u8]) -> bool {
+        let Some(tally) = self.tally() else { return false };
         let (failed, failures) = failures_in(counted, reply);
         pipelines.count_answered(tally.pipeline(), self.client.id, counted.commands, failures, failed);
+        failed > 0
     }
 
     /// Excludes a redirected command, or its whole transaction, from the count, if this node counts for another node of the

@@ -21,6 +21,7 @@ use crate::worker::{GateGuard, Worker, hash_keys};
 use cluster::view::{NodeIndex, NodeView};
 use commands::table::Command;
 use config::ClusterForward;
+use journal::order::Position;
 use resp::request::Args;
 
 /// A node that runs a command, and true if ASKING must precede the command.
@@ -160,26 +161,29 @@ impl Worker {
     }
 
     /// Counts a command that another node has answered, for the session's pipeline, and records the count. `counted` has its positions.
-    /// Returns false during a failover: the replica that takes this server's place would miss the record, so that the caller closes the
-    /// connection. RESUME asks the other node then.
+    /// Returns the position of the log that the reply must wait for: that of the record of a failure, which this node alone may have
+    /// counted. Returns `None` during a failover: the replica that takes this server's place would miss the record, so that the caller
+    /// closes the connection. RESUME asks the other node then.
     #[must_use]
-    pub fn count_answered(&mut self, session: &mut Session, counted: Counted, reply: &[u8]) -> bool {
+    pub fn count_answered(&mut self, session: &mut Session, counted: Counted, reply: &[u8]) -> Option<Position> {
         // Behind the gate, because a failover begins with a pause, and closes the gate before it takes the replica's offset.
         let inside = self.enter_gate();
         if self.engine.fails_over(self.clock.now_ms) {
-            return false;
+            return None;
         }
-        session.count_answered(&self.engine.pipelines, counted, reply);
+        let has_failed = session.count_answered(&self.engine.pipelines, counted, reply);
+        let mut until = 0;
         if inside.is_some() {
             // The next unit's reply must not wait for this record. The session's next forwarded command does.
             let durable_after = self.durable_after;
             self.commit_count(session);
-            self.durable_after = durable_after;
+            let recorded = std::mem::replace(&mut self.durable_after, durable_after);
+            until = if has_failed { recorded } else { 0 };
             if self.wrote > 0 {
                 session.wrote = std::mem::take(&mut self.wrote);
             }
         }
-        true
+        Some(until)
     }
 
     /// Returns true if this node knows the node at this address. Only known nodes may run commands of a pipeline with a token, because

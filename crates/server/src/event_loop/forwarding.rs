@@ -271,14 +271,20 @@ impl EventLoop {
             let reply = end_resume(&mut self.worker, &mut connection.session, &answers);
             return deferred.replace(chunk, &reply);
         }
-        let mut are_counted = true;
+        let (mut are_counted, mut until) = (true, 0);
         for (index, command) in commands.iter().enumerate() {
             if let Some(counted) = command.counted {
-                are_counted &= self.worker.count_answered(&mut connection.session, counted, splice.reply(index));
+                match self.worker.count_answered(&mut connection.session, counted, splice.reply(index)) {
+                    Some(position) => until = until.max(position),
+                    None => are_counted = false,
+                }
             }
         }
         if !are_counted {
             self.close(key);
+        } else if until > self.shared.engine.durability.safe() {
+            deferred.hold(chunk, until);
+            self.deferred.push(Reverse((until, connection.session.client.id)));
         }
     }
 

@@ -197,8 +197,13 @@ fn count_at(nodes: &mut [Node], homes: &[usize], disturb: impl FnOnce(&mut [Node
     }
     for (key, count) in expected {
         // Nodes with replicas agree on the owner a little later.
-        assert!(comes_true(|| nodes.iter().any(|node| node.leads(&key))), "nobody leads {key}");
-        let owner = nodes.iter().find(|node| node.leads(&key)).unwrap();
+        let mut owner = None;
+        let is_led = comes_true(|| {
+            owner = nodes.iter().find(|node| node.leads(&key));
+            owner.is_some()
+        });
+        assert!(is_led, "nobody leads {key}");
+        let owner = owner.unwrap();
         assert_eq!(owner.text(&format!("GET {key}")), count.to_string(), "{key}");
     }
     ran.iter().map(|(_, _, breaks)| breaks).sum()
