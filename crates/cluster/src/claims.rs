@@ -551,8 +551,9 @@ impl Machine {
         self.redirect_migrations(claimer, claimed, is_replaced);
     }
 
-    /// The same for a node that was a replica until now. A target that does not answer may have taken a slot in its last moment, which its
-    /// successor does not know of and does not claim.
+    /// Redirects migrating slots from a target that does not answer to a node of its shard that was a replica until now.
+    ///
+    /// The target may have taken a slot in its last moment. Its successor does not know of that slot, and does not claim it.
     fn follow_winner_of_targets(&mut self, winner: NodeKey, epoch: u64, claimed: &SlotSet) {
         self.redirect_migrations(winner, claimed, |node| node.config_epoch < epoch && node.health != Health::Well);
     }

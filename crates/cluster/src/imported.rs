@@ -17,7 +17,7 @@
 //! majority all the time keeps such slots: the winner has not served them for long.
 //!
 //! nodes.conf keeps a primary's imports of slots that have moved key by key. A target that starts again cannot tell a move back, which a
-//! successor of its own may have begun, from a claim of a winner that knows of no import. It therefore lets the slot go by the epoch, and
+//! successor of its own may have begun, from a claim of a winner that knows of no import. Such a target lets the slot go by the epoch, and
 //! opens the import again instead of deleting the keys. The winner's slot is still migrating to this node, so the winner has taken no write to
 //! the missing keys, and an operator's tool can end the move again.
 //!

@@ -87,7 +87,8 @@ pub enum Piece {
 
 /// The number of pending bytes from which the walk pauses.
 const FULL_BYTES: usize = 8 << 20;
-/// The number for slots. Their thread runs in the background, so it falls behind on busy cores, and memory holds the difference.
+/// The number of pending bytes for a snapshot of slots. Its thread runs in the background, and falls behind on busy cores. Memory holds the
+/// pending bytes.
 const SLOTS_FULL_BYTES: usize = 2 << 20;
 /// The number of pending bytes from which commands that may write wait, because the values that they change must be
 /// saved first.
@@ -219,8 +220,6 @@ pub(crate) struct WalkProgress {
     pub is_done: bool,
     /// [`Snapshot::reopened`] when it began.
     pub reopened: usize,
-    /// True for a snapshot of slots.
-    pub is_for_slots: bool,
 }
 
 #[derive(Default)]

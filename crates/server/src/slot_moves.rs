@@ -3,8 +3,8 @@
 //!
 //! The machines are `engine::slot_moves`. A thread gives them its connection and the clocks, and waits for the conditions that they return.
 //!
-//! The snapshot is most of the work, and no client waits for it. It runs in the background, so that busy cores go on to serve clients. The changes
-//! behind it have the ordinary priority: they must catch up with the writers, and writes are held at the end.
+//! The snapshot is most of the work, and no client waits for it. Both sides drive it in the background, so that busy cores serve clients first.
+//! The changes behind the snapshot have the ordinary priority. They must catch up with the writers, and writes are held at the end.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ use self::source::SourceSocket;
 use self::target::TargetSocket;
 use crate::connection::Socket;
 use crate::log;
-use crate::threads;
+use crate::threads::{self, Thread};
 use crate::time::now_us;
 
 /// The longest wait for the result of another thread, before the machine checks that its job goes on.
@@ -57,24 +57,37 @@ pub fn start_exports(engine: &'static Engine) -> Result<(), String> {
         while let Some(job) = engine.slots.jobs.next_export() {
             let mut link = TargetSocket::new(engine);
             let mut export = Export::begin(engine, job, &link);
-            threads::run_in_background(&threads::SLOT_EXPORT, &mut || {
-                drive_export(&mut export, &mut link, Export::is_past_snapshot);
+            drive(&threads::SLOT_EXPORT, || {
+                match export.step(&mut link) {
+                    MoveWait::Over => return Phase::Over,
+                    MoveWait::Thread => export.block(BLOCK_MAX),
+                    wait => link.wait(wait),
+                }
+                Phase::of(export.is_past_snapshot())
             });
-            drive_export(&mut export, &mut link, |_| false);
         }
     };
     threads::spawn(&threads::SLOT_EXPORT, run).map(drop).map_err(threads::cannot_start)
 }
 
-/// Drives an export to its end, or until it needs no more steps on this thread.
-fn drive_export(export: &mut Export, link: &mut TargetSocket, is_enough: impl Fn(&Export) -> bool) {
-    while !is_enough(export) {
-        match export.step(link) {
-            MoveWait::Over => return,
-            MoveWait::Thread => export.block(BLOCK_MAX),
-            wait => link.wait(wait),
-        }
+/// The phase of a move behind one of its steps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Snapshot,
+    Changes,
+    Over,
+}
+
+impl Phase {
+    fn of(is_past_snapshot: bool) -> Phase {
+        if is_past_snapshot { Phase::Changes } else { Phase::Snapshot }
     }
+}
+
+/// Drives a move to its end, in the background until the end of the snapshot. `step` takes a step of the machine and waits for its condition.
+fn drive(thread: &Thread, mut step: impl FnMut() -> Phase + Send) {
+    threads::run_in_background(thread, &mut || while step() == Phase::Snapshot {});
+    while step() != Phase::Over {}
 }
 
 /// Starts the thread of an import.
@@ -84,27 +97,20 @@ pub fn start_import(engine: &'static Engine, socket: Socket, job: Arc<SlotJob>) 
         move || {
             let mut link = SourceSocket::new(socket);
             let mut import = Import::begin(engine, job, &link);
-            threads::run_in_background(&threads::SLOT_IMPORT, &mut || {
-                drive_import(&mut import, &mut link, Import::is_past_snapshot);
+            drive(&threads::SLOT_IMPORT, || {
+                match import.step(&mut link) {
+                    MoveWait::Over => return Phase::Over,
+                    MoveWait::Thread => import.block(BLOCK_MAX),
+                    wait => link.wait(wait),
+                }
+                Phase::of(import.is_past_snapshot())
             });
-            drive_import(&mut import, &mut link, |_| false);
         }
     };
     if let Err(error) = threads::spawn(&threads::SLOT_IMPORT, run) {
         log::warning(format!("No slots can be imported: {}", threads::cannot_start(error)));
         engine.slots.jobs.end(&job, JobState::Failed, "Failed to start a thread", now_us() / 1_000_000);
         engine.keyspace.stage(job.slots.iter().map(engine::slots::Slot::index), false);
-    }
-}
-
-/// Drives an import to its end, or until it needs no more steps on this thread.
-fn drive_import(import: &mut Import, link: &mut SourceSocket, is_enough: impl Fn(&Import) -> bool) {
-    while !is_enough(import) {
-        match import.step(link) {
-            MoveWait::Over => return,
-            MoveWait::Thread => import.block(BLOCK_MAX),
-            wait => link.wait(wait),
-        }
     }
 }
 
@@ -121,27 +127,20 @@ pub fn start_import_from_redis(engine: &'static Engine, job: Arc<SlotJob>) -> Re
     let run = move || {
         let mut link = RedisSource::begin(engine, job.clone(), nodes, RedisSockets::new(engine));
         let mut import = Import::begin(engine, job, &link);
-        threads::run_in_background(&threads::SLOT_IMPORT, &mut || {
-            drive_redis_import(&mut import, &mut link, Import::is_past_snapshot);
+        drive(&threads::SLOT_IMPORT, || {
+            let wait = import.step(&mut link);
+            if wait == MoveWait::Over {
+                return Phase::Over;
+            }
+            link.pump();
+            match wait {
+                MoveWait::Thread => import.block(BLOCK_MAX),
+                wait => link.link().wait(wait),
+            }
+            Phase::of(import.is_past_snapshot())
         });
-        drive_redis_import(&mut import, &mut link, |_| false);
     };
     threads::spawn(&threads::SLOT_IMPORT, run).map(drop).map_err(threads::cannot_start)
-}
-
-/// Like [`drive_import`], from a Redis node.
-fn drive_redis_import(import: &mut Import, link: &mut RedisSource<RedisSockets>, is_enough: impl Fn(&Import) -> bool) {
-    while !is_enough(import) {
-        let wait = import.step(link);
-        if wait == MoveWait::Over {
-            return;
-        }
-        link.pump();
-        match wait {
-            MoveWait::Thread => import.block(BLOCK_MAX),
-            wait => link.link().wait(wait),
-        }
-    }
 }
 
 /// Ends an import that has no connection. It has no keys yet.

@@ -22,7 +22,7 @@
 //!    knows that node, so that RESUME asks it. Otherwise the client gets the redirect.
 //! 5. *No guesses.* If a link breaks with a command on its way, the home closes the client's connection instead of counting.
 //!    RESUME then finds out. A command that was not sent, or was refused, counts as executed and failed: it never runs.
-//!    No owner has counted it, so its error waits until the record of the home's count is safe, as replies of the home do.
+//!    No owner has counted such a command. Its error therefore waits until the home's record of the count is safe.
 //!    The client of an old generation sends nothing, because its home checks the token's holder first.
 //!
 //! During a planned failover of the home, no record may follow the replica's offset. The home closes a client whose command is

@@ -39,9 +39,6 @@ const STEP_BYTES: usize = 64 << 10;
 /// retakes one at once can starve others for dozens of steps. The number is small because each shard holds a partly
 /// filled buffer.
 const BEGUN_SHARDS: usize = 4;
-/// The divisor of the time that workers spend on a snapshot of slots. The rest of the move takes longer than the walk on busy cores, and clients of
-/// the other slots wait less.
-const SLOTS_DIVISOR: u32 = 2;
 /// Interval at which SAVE checks the progress of the disk.
 const DISK_WAIT: Duration = Duration::from_millis(1);
 
@@ -394,12 +391,9 @@ impl Worker {
         }
         if self.upkeep.saving.walk != walk || self.upkeep.saving.is_done && !self.has_walked(walk) {
             let reopened = engine.snapshots.reopened();
-            let is_for_slots = engine.snapshots.purpose() == Some(Purpose::Slots);
-            self.upkeep.saving =
-                WalkProgress { walk, next: self.id, reopened, is_for_slots, ..WalkProgress::default() };
+            self.upkeep.saving = WalkProgress { walk, next: self.id, reopened, ..WalkProgress::default() };
         }
         let began = Ticks::now();
-        let budget = if self.upkeep.saving.is_for_slots { budget / SLOTS_DIVISOR } else { budget };
         let budget_ticks = (budget.as_secs_f64() * 1e6 * per_microsecond()) as u64;
         let Some(inside) = self.enter_gate_to_look() else { return true };
         let is_held_up = self.walk_shards(began, budget_ticks);

@@ -377,6 +377,15 @@ mod tests {
     }
 
     #[test]
+    fn a_walk_of_slots_pauses_earlier() {
+        for (purpose, is_full) in [(Purpose::Slots, true), (Purpose::Replicas, false)] {
+            let (outlet, _pieces) = Outlet::new(purpose);
+            outlet.send(vec![0; 4 << 20]);
+            assert_eq!(outlet.is_full(), is_full);
+        }
+    }
+
+    #[test]
     fn short_strings_of_a_slot_share_commands() {
         let (outlet, pieces) = Outlet::new(Purpose::Base);
         let mut sink = CommandSink::of_slot(outlet, PIECE_BYTES);
