@@ -87,9 +87,6 @@ pub enum Piece {
 
 /// The number of pending bytes from which the walk pauses.
 const FULL_BYTES: usize = 8 << 20;
-/// The number of pending bytes for a snapshot of slots. Its thread runs in the background, and falls behind on busy cores. Memory holds the
-/// pending bytes.
-const SLOTS_FULL_BYTES: usize = 2 << 20;
 /// The number of pending bytes from which commands that may write wait, because the values that they change must be
 /// saved first.
 const OVERFULL_BYTES: usize = 64 << 20;
@@ -98,8 +95,6 @@ const OVERFULL_BYTES: usize = 64 << 20;
 pub struct Outlet {
     sender: Sender<Piece>,
     pending: AtomicUsize,
-    /// The number of pending bytes from which the walk pauses.
-    full_bytes: usize,
     is_broken: AtomicBool,
     /// The number of records in parts so far.
     records: AtomicU64,
@@ -109,11 +104,9 @@ impl Outlet {
     /// Returns an outlet, and the receiver of its pieces. The receiver reports each piece that is done
     /// ([`Outlet::note_done`]).
     #[must_use]
-    pub fn new(purpose: Purpose) -> (Arc<Outlet>, Receiver<Piece>) {
+    pub fn new() -> (Arc<Outlet>, Receiver<Piece>) {
         let (sender, receiver) = channel();
-        let full_bytes = if purpose == Purpose::Slots { SLOTS_FULL_BYTES } else { FULL_BYTES };
-        let outlet = Outlet { sender, pending: 0.into(), full_bytes, is_broken: false.into(), records: 0.into() };
-        (Arc::new(outlet), receiver)
+        (Arc::new(Outlet { sender, pending: 0.into(), is_broken: false.into(), records: 0.into() }), receiver)
     }
 
     /// Hands bytes over. No effect after a failed write.
@@ -178,7 +171,7 @@ impl Outlet {
     }
 
     fn is_full(&self) -> bool {
-        self.pending() > self.full_bytes
+        self.pending() > FULL_BYTES
     }
 }
 

@@ -2,9 +2,6 @@
 //! this node only followed.
 //!
 //! The machines are `engine::slot_moves`. A thread gives them its connection and the clocks, and waits for the conditions that they return.
-//!
-//! The snapshot is most of the work, and no client waits for it. Both sides drive it in the background, so that busy cores serve clients first.
-//! The changes behind the snapshot have the ordinary priority. They must catch up with the writers, and writes are held at the end.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -26,7 +23,7 @@ use self::source::SourceSocket;
 use self::target::TargetSocket;
 use crate::connection::Socket;
 use crate::log;
-use crate::threads::{self, Thread};
+use crate::threads;
 use crate::time::now_us;
 
 /// The longest wait for the result of another thread, before the machine checks that its job goes on.
@@ -57,37 +54,16 @@ pub fn start_exports(engine: &'static Engine) -> Result<(), String> {
         while let Some(job) = engine.slots.jobs.next_export() {
             let mut link = TargetSocket::new(engine);
             let mut export = Export::begin(engine, job, &link);
-            drive(&threads::SLOT_EXPORT, || {
+            loop {
                 match export.step(&mut link) {
-                    MoveWait::Over => return Phase::Over,
+                    MoveWait::Over => break,
                     MoveWait::Thread => export.block(BLOCK_MAX),
                     wait => link.wait(wait),
                 }
-                Phase::of(export.is_past_snapshot())
-            });
+            }
         }
     };
     threads::spawn(&threads::SLOT_EXPORT, run).map(drop).map_err(threads::cannot_start)
-}
-
-/// The phase of a move behind one of its steps.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    Snapshot,
-    Changes,
-    Over,
-}
-
-impl Phase {
-    fn of(is_past_snapshot: bool) -> Phase {
-        if is_past_snapshot { Phase::Changes } else { Phase::Snapshot }
-    }
-}
-
-/// Drives a move to its end, in the background until the end of the snapshot. `step` takes a step of the machine and waits for its condition.
-fn drive(thread: &Thread, mut step: impl FnMut() -> Phase + Send) {
-    threads::run_in_background(thread, &mut || while step() == Phase::Snapshot {});
-    while step() != Phase::Over {}
 }
 
 /// Starts the thread of an import.
@@ -97,14 +73,13 @@ pub fn start_import(engine: &'static Engine, socket: Socket, job: Arc<SlotJob>) 
         move || {
             let mut link = SourceSocket::new(socket);
             let mut import = Import::begin(engine, job, &link);
-            drive(&threads::SLOT_IMPORT, || {
+            loop {
                 match import.step(&mut link) {
-                    MoveWait::Over => return Phase::Over,
+                    MoveWait::Over => break,
                     MoveWait::Thread => import.block(BLOCK_MAX),
                     wait => link.wait(wait),
                 }
-                Phase::of(import.is_past_snapshot())
-            });
+            }
         }
     };
     if let Err(error) = threads::spawn(&threads::SLOT_IMPORT, run) {
@@ -127,18 +102,17 @@ pub fn start_import_from_redis(engine: &'static Engine, job: Arc<SlotJob>) -> Re
     let run = move || {
         let mut link = RedisSource::begin(engine, job.clone(), nodes, RedisSockets::new(engine));
         let mut import = Import::begin(engine, job, &link);
-        drive(&threads::SLOT_IMPORT, || {
+        loop {
             let wait = import.step(&mut link);
             if wait == MoveWait::Over {
-                return Phase::Over;
+                break;
             }
             link.pump();
             match wait {
                 MoveWait::Thread => import.block(BLOCK_MAX),
                 wait => link.link().wait(wait),
             }
-            Phase::of(import.is_past_snapshot())
-        });
+        }
     };
     threads::spawn(&threads::SLOT_IMPORT, run).map(drop).map_err(threads::cannot_start)
 }

@@ -4,12 +4,7 @@
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-use rustix::process::nice;
-
 use crate::time_slice;
-
-/// The nice value of work in the background, above that of the process. Such a thread gets a tenth of the time of a busy thread on the same core.
-const BACKGROUND_NICE: i32 = 10;
 
 /// A kind of thread.
 #[derive(Debug)]
@@ -297,24 +292,6 @@ pub fn spawn_numbered<T: Send + 'static>(
     start(thread.numbered(number), run)
 }
 
-/// Runs a part of a thread's work with less of the processor's time, and returns at the end of the work.
-///
-/// The work has a thread of its own meanwhile: a process without privileges can't raise the priority of a thread again. If the system can start
-/// no thread, the work runs on the calling thread.
-pub fn run_in_background(thread: &Thread, work: &mut (impl FnMut() + Send)) {
-    let is_done = std::thread::scope(|scope| {
-        let lowered = Builder::new().name(thread.name.to_owned()).spawn_scoped(scope, || {
-            // A failure leaves the priority unchanged: a sandbox may forbid the call. Linux changes the calling thread only.
-            let _ = nice(BACKGROUND_NICE);
-            work();
-        });
-        lowered.is_ok()
-    });
-    if !is_done {
-        work();
-    }
-}
-
 fn start<T: Send + 'static>(name: String, run: impl FnOnce() -> T + Send + 'static) -> io::Result<JoinHandle<T>> {
     Builder::new().name(name).spawn(|| {
         time_slice::reset();
@@ -351,16 +328,6 @@ mod tests {
         let rows = page.lines().skip_while(|line| !line.starts_with("| thread | started by |")).skip(2);
         let found: Vec<&str> = rows.take_while(|line| line.starts_with('|')).collect();
         assert_eq!(found, expected);
-    }
-
-    #[test]
-    fn work_in_the_background_has_a_lower_priority() {
-        /// The kernel's greatest nice value.
-        const LOWEST: i32 = 19;
-        let before = nice(0).unwrap();
-        let mut inside = None;
-        run_in_background(&SLOT_EXPORT, &mut || inside = nice(0).ok());
-        assert_eq!((inside, nice(0).unwrap()), (Some((before + BACKGROUND_NICE).min(LOWEST)), before));
     }
 
     #[test]

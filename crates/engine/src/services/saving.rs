@@ -85,7 +85,7 @@ pub(crate) fn begin(
         // The request was withdrawn.
         return Ok(());
     }
-    let (outlet, pieces) = Outlet::new(purpose);
+    let (outlet, pieces) = Outlet::new();
     let form = form(engine, purpose);
     let options = options(engine, clock, form);
     let claimed = engine.slots.jobs.claimed();

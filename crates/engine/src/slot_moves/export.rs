@@ -212,12 +212,6 @@ impl Export {
         }
     }
 
-    /// Returns true once the target has been sent the snapshot, and after a failure.
-    #[must_use]
-    pub fn is_past_snapshot(&self) -> bool {
-        self.ended.is_some() || self.is_over || !self.job.state().is_before_changes()
-    }
-
     /// Waits for the result of another thread, at most for this time.
     pub fn block(&mut self, longest: Duration) {
         if let Some(keeping) = &mut self.keeping {

@@ -182,12 +182,6 @@ impl Import {
         wait
     }
 
-    /// Returns true once all of the snapshot has been received, and after a failure.
-    #[must_use]
-    pub fn is_past_snapshot(&self) -> bool {
-        !matches!(self.stage, Stage::Follows) || !self.job.state().is_before_changes()
-    }
-
     /// Waits for the result of another thread, at most for this time.
     pub fn block(&mut self, longest: Duration) {
         match &mut self.stage {

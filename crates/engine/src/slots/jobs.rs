@@ -110,21 +110,6 @@ impl JobState {
         }
     }
 
-    /// Returns true before the first changes are sent or received behind the whole snapshot.
-    #[must_use]
-    pub fn is_before_changes(self) -> bool {
-        matches!(
-            self,
-            JobState::Connecting
-                | JobState::ReadingAuthResponse
-                | JobState::ReadingEstablishResponse
-                | JobState::WaitingToSnapshot
-                | JobState::Snapshotting
-                | JobState::WaitingForAck
-                | JobState::ReceivingSnapshot
-        )
-    }
-
     /// Returns true if the job has ended, and nothing of it is left to do.
     #[must_use]
     pub fn has_ended(self) -> bool {

@@ -347,12 +347,12 @@ mod tests {
     use journal::record::entries;
 
     use super::*;
-    use crate::snapshots::{Piece, Purpose};
+    use crate::snapshots::Piece;
 
     /// Every shard of a cluster's node has a sink until the end of the snapshot.
     #[test]
     fn a_walked_shard_holds_no_memory() {
-        let (outlet, pieces) = Outlet::new(Purpose::Base);
+        let (outlet, pieces) = Outlet::new();
         for mut sink in [CommandSink::new(outlet.clone(), PIECE_BYTES), CommandSink::of_slot(outlet, PIECE_BYTES)] {
             for number in 0..1000 {
                 sink.entry(0, &Entry::string(format!("key{number}").as_bytes(), &[b'x'; 100], None));
@@ -377,17 +377,8 @@ mod tests {
     }
 
     #[test]
-    fn a_walk_of_slots_pauses_earlier() {
-        for (purpose, is_full) in [(Purpose::Slots, true), (Purpose::Replicas, false)] {
-            let (outlet, _pieces) = Outlet::new(purpose);
-            outlet.send(vec![0; 4 << 20]);
-            assert_eq!(outlet.is_full(), is_full);
-        }
-    }
-
-    #[test]
     fn short_strings_of_a_slot_share_commands() {
-        let (outlet, pieces) = Outlet::new(Purpose::Base);
+        let (outlet, pieces) = Outlet::new();
         let mut sink = CommandSink::of_slot(outlet, PIECE_BYTES);
         let long = "v".repeat(SHORT_BYTES + 1);
         for number in 0..ITEMS + 2 {
