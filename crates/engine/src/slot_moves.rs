@@ -20,7 +20,7 @@ use cluster::view::NodeView;
 use replication::backlog::Overflow;
 
 pub use self::ending::{CleanUp, FollowedEnds, forget_followed};
-pub use self::export::Export;
+pub use self::export::{Export, SlotWalk};
 pub use self::import::{Import, LOST_SOURCE};
 pub use self::redis::{Channel, Nodes as RedisNodes, RedisLink, RedisSource};
 

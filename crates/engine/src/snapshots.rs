@@ -25,7 +25,7 @@ pub use self::figures::{Outcome, SnapshotFigures};
 pub use self::loading::LoadProgress;
 pub(crate) use self::sink::ShardSink;
 pub use self::sink::{AccessKind, SinkOptions};
-pub use self::slots::{BegunSlots, CannotBegin, SlotsHandover, WantedSlots};
+pub use self::slots::{BegunSlots, CannotBegin, SlotsHandover, WalkClaim, WantedSlots};
 
 /// The name of a snapshot's auxiliary field with a pipeline token. Other servers ignore it.
 pub(crate) const TOKEN_FIELD: &[u8] = b"penstock-pipeline";
@@ -242,6 +242,8 @@ pub struct Snapshots {
     overfull: AtomicBool,
     /// True while a snapshot is wanted.
     is_wanted: AtomicBool,
+    /// True while there is a [`WalkClaim`]. The workers leave the shards alone.
+    is_walk_claimed: Arc<AtomicBool>,
 }
 
 impl Snapshots {
@@ -255,6 +257,16 @@ impl Snapshots {
     #[must_use]
     pub fn walk(&self) -> u64 {
         self.walk.load(Ordering::Acquire)
+    }
+
+    /// Returns true while a thread besides the workers walks the shards of the present snapshot.
+    pub(crate) fn is_walk_claimed(&self) -> bool {
+        self.is_walk_claimed.load(Ordering::Acquire)
+    }
+
+    /// Leaves the walk of the next snapshot to the owner of the claim.
+    pub(crate) fn claim_walk(&self) -> WalkClaim {
+        WalkClaim::new(self.is_walk_claimed.clone())
     }
 
     /// Returns whether too many bytes are pending, so that commands which may write have to wait.

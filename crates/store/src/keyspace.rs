@@ -396,8 +396,8 @@ impl Keyspace {
             physical: (0..databases).map(AtomicUsize::new).collect(),
             had: (0..databases).map(|_| Had::new(count)).collect(),
             staged: Occupied::new(count),
-            // The additional place is for the thread that loads data.
-            gate: Gate::new(threads + 1),
+            // The additional places are for the thread that loads data, and for the one that sends moving slots.
+            gate: Gate::new(threads + 2),
             reaper: Reaper::default(),
             snapshots: Snapshots::default(),
             contended: threads > 1,

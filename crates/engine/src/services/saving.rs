@@ -157,7 +157,9 @@ fn begin_slots(
     pieces: Receiver<Piece>,
 ) -> Result<(), String> {
     let changes = engine.journal.read_alone(Audience::Slots).ok_or("other slots are moving away")?;
-    wanted.hand_over(BegunSlots { outlet, pieces, changes }).map_err(|begun| {
+    // The shards of a single worker have no locks.
+    let walk = (engine.inboxes.len() > 1).then(|| engine.snapshots.claim_walk());
+    wanted.hand_over(BegunSlots { outlet, pieces, walk, changes }).map_err(|begun| {
         engine.journal.end_alone(begun.changes);
         "the move of slots has ended".to_owned()
     })
@@ -372,8 +374,9 @@ impl Worker {
     /// Returns true if [`Worker::walk_snapshot`] has work.
     #[must_use]
     pub fn walks_snapshot(&self) -> bool {
-        let walk = self.engine.snapshots.walk();
-        walk != 0 && !self.has_walked(walk)
+        let snapshots = &self.engine.snapshots;
+        let walk = snapshots.walk();
+        walk != 0 && !self.has_walked(walk) && !snapshots.is_walk_claimed()
     }
 
     /// Returns true if this worker has walked its shards and none of them was reopened since.
@@ -386,7 +389,7 @@ impl Worker {
     pub fn walk_snapshot(&mut self, budget: Duration) -> bool {
         let engine = self.engine;
         let walk = engine.snapshots.walk();
-        if walk == 0 {
+        if walk == 0 || engine.snapshots.is_walk_claimed() {
             return false;
         }
         if self.upkeep.saving.walk != walk || self.upkeep.saving.is_done && !self.has_walked(walk) {

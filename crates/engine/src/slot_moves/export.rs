@@ -14,6 +14,7 @@ mod granting;
 mod keeping;
 mod outgoing;
 mod talk;
+mod walk;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,6 +31,7 @@ use self::granting::Granting;
 use self::keeping::Keeping;
 use self::outgoing::Outgoing;
 use self::talk::Talk;
+pub use self::walk::SlotWalk;
 use super::{MoveWait, TargetLink, in_ms};
 use crate::inbox::Message;
 use crate::pause::PausePurpose;
@@ -57,6 +59,10 @@ const WRITES_AT_ONCE: usize = 64;
 /// Bytes of the snapshot in memory, and the number of unsent ones for which the walk stops at most. Further bytes come from commands that
 /// change keys before they were saved; these go to disk.
 const SNAPSHOT_BYTES_MAX: u64 = 16 << 20;
+/// Unsent bytes of the snapshot for which this thread stops its walk. The link stays busy meanwhile.
+const WALKED_AHEAD_BYTES: u64 = 1 << 20;
+/// Steps of the walk before bytes are sent.
+const WALK_STEPS_AT_ONCE: usize = 16;
 /// Bytes of changes that memory holds under any limits.
 const MEMORY_MIN: u64 = 1 << 20;
 /// Bytes of changes that memory holds at most if the disk takes others. Some megabytes keep the link busy.
@@ -84,6 +90,8 @@ const FAILS_OVER: &str = "A failover occurred during slot export";
 struct SlotSnapshot {
     outlet: Arc<Outlet>,
     pieces: Receiver<Piece>,
+    /// The walk of the slots, until its end; `None` if the workers walk them.
+    walk: Option<SlotWalk>,
     /// Bytes that were taken and not reported as done.
     undone: usize,
     /// True if all pieces have come.
@@ -298,6 +306,7 @@ impl Export {
     /// Sends a part of the slots. Returns `None` once the target has claimed them.
     fn follow(&mut self, link: &mut dyn TargetLink) -> Result<Option<MoveWait>, String> {
         let mut has_worked = self.read(link)?;
+        has_worked |= self.walk_slots();
         has_worked |= self.take_snapshot(link)?;
         has_worked |= self.take_changes(link)?;
         has_worked |= self.send(link)?;
@@ -380,6 +389,18 @@ impl Export {
         Ok(())
     }
 
+    /// Walks some slots of the snapshot, unless enough of it waits for the link.
+    fn walk_slots(&mut self) -> bool {
+        let Some(SlotSnapshot { walk: walk @ Some(_), .. }) = &mut self.snapshot else { return false };
+        let is_due = self.snapshot_bytes.unsent() < WALKED_AHEAD_BYTES;
+        let has_walked =
+            is_due && (0..WALK_STEPS_AT_ONCE).take_while(|_| walk.as_mut().is_some_and(SlotWalk::step)).count() > 0;
+        if walk.as_ref().is_some_and(SlotWalk::is_done) {
+            *walk = None;
+        }
+        has_walked
+    }
+
     /// Takes pieces of the snapshot.
     fn take_snapshot(&mut self, link: &dyn TargetLink) -> Result<bool, String> {
         let Some(snapshot) = &mut self.snapshot else { return Ok(false) };
@@ -437,8 +458,9 @@ impl Export {
                 self.take_begun(begun);
             }
         }
-        if let Some(snapshot) = &self.snapshot {
+        if let Some(snapshot) = &mut self.snapshot {
             snapshot.outlet.note_broken();
+            snapshot.walk = None;
         }
     }
 
@@ -461,9 +483,10 @@ impl Export {
     }
 
     fn take_begun(&mut self, begun: BegunSlots) {
-        let BegunSlots { outlet, pieces, changes } = begun;
+        let BegunSlots { outlet, pieces, walk, changes } = begun;
         self.wanted = None;
-        self.snapshot = Some(SlotSnapshot { outlet, pieces, undone: 0, has_all: false });
+        let walk = walk.map(|claim| SlotWalk::begin(self.engine, claim, &self.job.slots));
+        self.snapshot = Some(SlotSnapshot { outlet, pieces, walk, undone: 0, has_all: false });
         self.changes = Some(changes);
     }
 

@@ -1,5 +1,6 @@
 //! Snapshots of slots, for another node that takes them over.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,6 +9,22 @@ use journal::merge::Merge;
 
 use super::{Outlet, Piece};
 
+/// The claim to walk the shards of a snapshot in place of the workers. Its drop leaves the walk to them.
+pub struct WalkClaim(Arc<AtomicBool>);
+
+impl WalkClaim {
+    pub(super) fn new(is_claimed: Arc<AtomicBool>) -> WalkClaim {
+        is_claimed.store(true, Ordering::Release);
+        WalkClaim(is_claimed)
+    }
+}
+
+impl Drop for WalkClaim {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// A snapshot of slots that has begun.
 pub struct BegunSlots {
     /// The way of the bytes. The receiver of the pieces reports each that is done.
@@ -15,6 +32,8 @@ pub struct BegunSlots {
     /// The entries of records with the slots' keys. The receiver takes all pieces up to the last, then calls
     /// [`super::Snapshots::note_ended`].
     pub pieces: Receiver<Piece>,
+    /// The receiver walks the slots with it; `None` if the workers walk them.
+    pub walk: Option<WalkClaim>,
     /// All units behind the cut, also those of other slots. The receiver ends the reading.
     pub changes: Merge,
 }

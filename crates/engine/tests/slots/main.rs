@@ -12,4 +12,5 @@ mod crossing;
 mod crossing_model;
 mod moving;
 mod routing;
+mod walking;
 mod world;
