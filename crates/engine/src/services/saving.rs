@@ -489,6 +489,8 @@ mod tests {
 
     use super::*;
     use crate::host::{Host, Shutdown};
+    use crate::memory::compaction::LOOK_MS;
+    use crate::memory::compaction::tests::look;
     use crate::snapshots::Piece;
     use crate::testing::{Bench, request};
     use config::{Apply, ConfigHost, Settings};
@@ -523,6 +525,19 @@ mod tests {
         bench.worker.engine.end_reloading();
         bench.worker.begin_wanted_snapshot();
         assert_eq!((snapshots.purpose(), snapshots.wanted()), (Some(Purpose::File), None));
+    }
+
+    #[test]
+    fn compaction_waits_for_the_end_of_a_walk() {
+        let mut bench = Bench::with_host(Settings::new(), 1, Box::<Taker>::default(), 1_700_000_000_000_000, 1);
+        let mut session = bench.open();
+        look(&bench.worker.engine.compaction, LOOK_MS, 100);
+        bench.check(&mut session, &[("set key value", "+OK"), ("bgsave", "+Background saving started")]);
+        let tick = Duration::from_millis(1);
+        assert!(!bench.worker.compact_memory(tick, Duration::ZERO, 1.0) && bench.worker.may_compact());
+        while bench.worker.walk_snapshot(tick) {}
+        while bench.worker.compact_memory(tick, Duration::ZERO, 1.0) {}
+        assert!(!bench.worker.may_compact());
     }
 
     #[test]

@@ -48,8 +48,9 @@ impl Worker {
             self.end_compaction();
             return false;
         }
-        // Compaction waits while keys must stay, which may last: a replica's keys are its primary's. No tick is early for that.
-        if self.engine.keeps_keys() {
+        // Compaction waits while keys must stay, which may last: a replica's keys are its primary's. It also waits for the walk of a
+        // snapshot, as in Redis, because both take time from clients. No tick is early for that.
+        if self.engine.keeps_keys() || self.engine.snapshots.walk() != 0 {
             return false;
         }
         // It also waits while a script has the keyspace.
