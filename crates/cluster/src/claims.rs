@@ -106,6 +106,9 @@ impl Machine {
             return;
         }
         self.table[sender].note_claims();
+        if header.primary.is_some() || header.slots.is_empty() {
+            self.table[sender].is_replaced = false;
+        }
         let was_replica = !self.table[sender].is_primary();
         match header.primary {
             None => self.take_primary(sender, header.config_epoch),
@@ -413,6 +416,7 @@ impl Machine {
             self.redirect_marker(slot, claimer);
         }
         self.granted.take_if(|(_, slots)| slots.intersects(&taken));
+        self.note_replaced(claimer, &taken);
         self.table.bind_all(&taken, claimer);
         if !taken.is_empty() {
             self.changed();
@@ -429,6 +433,20 @@ impl Machine {
         had.subtract(&reopened);
         had.add(&superseded);
         self.drop_lost(&had);
+    }
+
+    /// Notes the primaries of a claimer's shard that lose their last slots to it: a failover has replaced them. Keys that such a node still takes are
+    /// lost with its place.
+    fn note_replaced(&mut self, claimer: NodeKey, taken: &SlotSet) {
+        let loses_all = |key: &NodeKey| {
+            let node = &self.table[*key];
+            *key != claimer
+                && node.is_voting()
+                && self.table.same_shard(*key, claimer)
+                && taken.is_superset(&node.slots)
+        };
+        let replaced: Vec<NodeKey> = self.table.keys().filter(loses_all).collect();
+        replaced.into_iter().for_each(|key| self.table[key].is_replaced = true);
     }
 
     /// Slots that this primary imports, and that another primary of its shard takes. This node has won its place without that primary's last

@@ -440,6 +440,7 @@ impl Machine {
         self.close_imports(&slots);
         self.finished.clear();
         self.renew_imports();
+        self.table[primary].is_replaced = true;
         self.unbind_all(primary);
         self.actions.push(Action::Lead);
         self.drop_foreign();

@@ -81,6 +81,9 @@ pub struct Node {
     pub slots: Arc<SlotSet>,
     /// The number of these slots.
     pub slot_count: usize,
+    /// True if another node of its shard has taken its last slot, and no header has shown that it knows. It may still take its former slots for
+    /// its own, and its next role is a replica's.
+    pub(crate) is_replaced: bool,
     /// The replication offset of its last header.
     pub offset: u64,
     /// The addresses and ports.
@@ -142,6 +145,7 @@ impl Node {
             known_epoch: 0,
             slots: Arc::default(),
             slot_count: 0,
+            is_replaced: false,
             offset: 0,
             endpoints: Endpoints::default(),
             bus_port: 0,

@@ -8,6 +8,7 @@ use crate::node::NodeKey;
 use crate::slots::Slot;
 
 const NOT_PRIMARY: &str = "Please use SETSLOT only with masters.";
+const TARGET_NOT_PRIMARY: &str = "Target node is not a master";
 
 impl Machine {
     pub(super) fn set_slot(
@@ -73,7 +74,8 @@ impl Machine {
             SetSlot::Migrating(node) | SetSlot::Importing(node) if from_primary => {
                 self.named(node).filter(|key| *key != self.me()).ok_or_else(|| unknown(node))?
             }
-            SetSlot::Migrating(node) | SetSlot::Importing(node) => self.other_primary(node)?,
+            SetSlot::Migrating(node) => self.lasting_primary(node)?,
+            SetSlot::Importing(node) => self.other_primary(node)?,
             SetSlot::Node(node) => self.primary_named(node, unknown(node))?,
         };
         if matches!(change, SetSlot::Node(_)) && has_keys && is_mine && target != self.me() {
@@ -89,8 +91,17 @@ impl Machine {
         let key = self.named(node).ok_or(unknown)?;
         match self.table[key].is_primary() {
             true => Ok(key),
-            false => Err(error("Target node is not a master")),
+            false => Err(error(TARGET_NOT_PRIMARY)),
         }
+    }
+
+    /// The target of a migrating slot. A node that a failover has replaced may not know it yet. The keys would be lost there: they are not at its
+    /// successor, whose replica it becomes.
+    fn lasting_primary(&self, node: &str) -> Result<NodeKey, ClusterReply> {
+        let key = self.other_primary(node)?;
+        let target = &self.table[key];
+        let is_replaced = target.is_replaced && target.slot_count == 0;
+        if is_replaced { Err(error(TARGET_NOT_PRIMARY)) } else { Ok(key) }
     }
 
     /// The other end of an open slot.

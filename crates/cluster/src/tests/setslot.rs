@@ -56,6 +56,41 @@ fn a_check_replies_as_the_command_does() {
     assert_eq!(both(&mut world, 3, mine, &SetSlot::Stable, false), error("Please use SETSLOT only with masters."));
 }
 
+/// An operator has forced a failover of the target's shard. The source knows the winner, and the replaced target has not heard of it yet: it would
+/// take the keys of a migrating slot, and lose them when it follows the winner.
+#[test]
+fn no_slot_migrates_to_a_node_that_a_failover_has_replaced() {
+    let mut world = World::cluster(4, 3, 1, None);
+    let (target, replica, mine) = (0, 3, Slot::new(16383).unwrap());
+    (0..4).for_each(|other| world.net.set_cut(other, target, true));
+    world.command(replica, ClusterCommand::Failover(FailoverMode::Force)).unwrap();
+    let until_ms = world.now_ms + TIMEOUT_MS / 4;
+    while owner(&world, 2, Slot::new(0).unwrap()) != name(&world, replica) && world.now_ms < until_ms {
+        world.run_ms(1);
+    }
+    assert_eq!(owner(&world, 2, Slot::new(0).unwrap()), name(&world, replica));
+    assert!(world.is_primary(target));
+    let [old, new] = [target, replica].map(|at| SetSlot::Migrating(name(&world, at)));
+    let refused = ClusterReply::Error("Target node is not a master".into());
+    assert_eq!(both(&mut world, 2, mine, &old, false), refused);
+    // A header from before it knows changes nothing.
+    world.run_ms(200);
+    assert!(world.is_primary(target));
+    assert_eq!(both(&mut world, 2, mine, &old, false), refused);
+    assert_eq!(both(&mut world, 2, mine, &new, false), ClusterReply::Ok);
+    assert_eq!(both(&mut world, 2, mine, &SetSlot::Stable, false), ClusterReply::Ok);
+    world.mend();
+    world.settle_within(30);
+    assert_eq!(both(&mut world, 2, mine, &old, false), refused, "it is a replica now");
+    // Without a primary, it is an empty primary by an operator's decision.
+    let reset = ClusterCommand::Reset { hard: false, has_keys: false };
+    assert_eq!(world.command(target, reset), Some(ClusterReply::Ok));
+    world.meet(target, 2);
+    world.settle_within(30);
+    assert!(world.is_primary(target));
+    assert_eq!(both(&mut world, 2, mine, &old, false), ClusterReply::Ok);
+}
+
 /// No message comes between the commands of a transaction: a slot that is taken from its owner would return to it.
 #[test]
 fn commands_of_a_transaction_do_not_wait_for_the_disk() {

@@ -207,6 +207,37 @@ fn migrate_runs_while_a_slot_is_open() {
     );
 }
 
+/// A failover has replaced `c` by `b`, to which the slot is migrating now. `c` may not know it.
+#[test]
+fn migrate_sends_no_key_to_a_former_target() {
+    let view = |same_shard: bool| {
+        let mut parts = leaves();
+        if same_shard {
+            parts.nodes[2].shard = parts.nodes[1].shard;
+        }
+        parts
+    };
+    let sent = "-ERR keys can't be migrated here by RESTORE-ASKING";
+    let refused =
+        format!("-ERR Slot 15495 is migrating to node {}, and not to another node of its shard", "b".repeat(40));
+    let mut node = Node::new(parts());
+    let mut session = node.open();
+    node.check(&mut session, &[("set a 1", "+OK"), ("set foo 1", "+OK")]);
+    for (same_shard, reply) in [(true, &*refused), (false, sent)] {
+        node.see(view(same_shard));
+        for (line, reply) in [
+            ("migrate 127.0.0.1 7002 a 0 10", reply),
+            ("migrate c.example 7002 \"\" 0 10 keys a", reply),
+            ("migrate 127.0.0.1 7001 a 0 10", sent),
+            ("migrate 127.0.0.1 7003 a 0 10", sent),
+            ("migrate 127.0.0.1 7002 foo 0 10", sent),
+            ("migrate 127.0.0.1 7002 {a}x 0 10", "+NOKEY"),
+        ] {
+            node.check(&mut session, &[(line, reply)]);
+        }
+    }
+}
+
 #[test]
 fn scripts_use_the_keys_that_exist() {
     let mut node = Node::new(parts());

@@ -2,6 +2,8 @@
 //!
 //! Source of the semantics: Redis's page of MIGRATE, and the replies of a running server.
 
+use cluster::Slot;
+use cluster::view::{NodeView, Open};
 use commands::error::{Error, Outcome};
 use commands::spec::flag::{MOVABLEKEYS, NO_MULTI, NOSCRIPT, WRITE};
 use commands::spec::key_flag::{ACCESS, DELETE, INCOMPLETE, RW};
@@ -13,6 +15,7 @@ use store::keyspace::Key;
 use crate::clients::blocking::Awaited;
 use crate::migrations::{CANNOT_CONNECT, Credentials, MigratingKey, Migration};
 use crate::services::migrating::{self, dump};
+use crate::state::Engine;
 use crate::worker::turn::{Run, Turn};
 
 /// Timeout of each step if the argument is 0 or less: Redis's figure.
@@ -157,11 +160,13 @@ fn migrate(turn: &mut Turn<'_, '_>) -> Outcome {
     }
     let port = port(turn.arg(2))?;
     let engine = turn.engine();
+    let host = String::from_utf8_lossy(turn.arg(1)).into_owned();
+    check_target(engine, &host, port, &keys)?;
     let migration = Box::new(Migration {
         id: engine.migrations.next_id(),
         client: turn.session.client.id,
         worker: turn.worker.id,
-        host: String::from_utf8_lossy(turn.arg(1)).into_owned(),
+        host,
         port,
         credentials: options.credentials,
         target_database,
@@ -186,6 +191,26 @@ fn migrate(turn: &mut Turn<'_, '_>) -> Outcome {
         return Err(Error::new(format!("ERR {why}")));
     }
     turn.session.awaited = Some(Awaited::Migration { id });
+    Ok(())
+}
+
+/// Refuses keys of a migrating slot for another node of the target's shard. A failover has replaced that node, which may not know it yet: it would
+/// take the keys, and lose them with its place.
+fn check_target(engine: &Engine, host: &str, port: u16, keys: &[MigratingKey]) -> Result<(), Error> {
+    let Some(view) = engine.slots.view().filter(|view| !view.open_slots().is_empty()) else { return Ok(()) };
+    let tls = engine.settings.tls_cluster.get();
+    let is_there = |node: &&NodeView| node.endpoints.are_at(host, port, tls);
+    for key in keys {
+        let slot = Slot::of_hash(key.hash.slot());
+        let Some(Open::Migrating { to }) = view.open(slot) else { continue };
+        let Some(target) = view.node(to).filter(|target| !is_there(target)) else { continue };
+        if view.nodes.iter().filter(is_there).any(|node| node.shard == target.shard) {
+            return Err(Error::new(format!(
+                "ERR Slot {slot} is migrating to node {}, and not to another node of its shard",
+                target.id
+            )));
+        }
+    }
     Ok(())
 }
 
