@@ -222,6 +222,13 @@ struct Watched {
     is_in_multi: bool,
     /// Number of commands that EXEC has shown so far.
     queued: u32,
+    /// When the batch of one command began that shows the commands of the current batch, which begins with MULTI and lacks EXEC.
+    exec_ns: Option<u64>,
+}
+
+/// True for EXEC and DISCARD.
+fn ends_transaction(command: &Args<'_>) -> bool {
+    [b"EXEC".as_slice(), b"DISCARD"].iter().any(|name| command.get(0).eq_ignore_ascii_case(name))
 }
 
 impl Watched {
@@ -250,15 +257,33 @@ impl Watched {
 
     /// Begins a batch.
     fn begin(&mut self, depth: u32, time_ns: u64, advisor: &mut Advisor) {
+        if depth == 1 && self.lacks_exec() {
+            self.exec_ns = Some(time_ns);
+            return;
+        }
+        self.exec_ns = None;
         self.show(advisor);
         (self.told, self.first_ns, self.last_ns) = (Some(depth), time_ns, time_ns);
         // The rest of the transaction came at once.
         self.is_in_multi &= depth == 1;
     }
 
+    /// True if the current batch began a transaction and did not end it: its other commands were not shown.
+    fn lacks_exec(&self) -> bool {
+        let is_cut = self.depth == 1 && self.told.is_some_and(|told| told > 1);
+        is_cut && self.first.args().get(0).eq_ignore_ascii_case(b"MULTI")
+    }
+
+    /// Adds an EXEC that came by itself behind the batch of its transaction.
+    fn add_exec(&mut self, command: &Args<'_>, (began_ns, now_ns): (u64, u64), advisor: &mut Advisor) {
+        self.show(advisor);
+        self.keep(command);
+        (self.told, self.depth, self.first_ns, self.last_ns) = (Some(1), 1, began_ns, now_ns);
+    }
+
     /// Adds a command that EXEC shows, or EXEC itself. Each command was a batch of its own, because EXEC is one.
     fn add_queued(&mut self, command: &Args<'_>, advisor: &mut Advisor) {
-        let is_end = [b"EXEC".as_slice(), b"DISCARD"].iter().any(|name| command.get(0).eq_ignore_ascii_case(name));
+        let is_end = ends_transaction(command);
         if self.queued == 0 || is_end {
             self.show_queued(advisor);
             self.keep(command);
@@ -303,6 +328,9 @@ impl Watched {
             self.last_ns = line.time_ns;
             return self.add_queued(&texts.args.args(), advisor);
         }
+        if let Some(began_ns) = self.exec_ns.take_if(|_| ends_transaction(&texts.args.args())) {
+            return self.add_exec(&texts.args.args(), (began_ns, line.time_ns), advisor);
+        }
         let is_near = self.depth > 0 && line.time_ns.saturating_sub(self.last_ns) < TOGETHER_NS;
         if self.told.is_none() && !is_near {
             self.show(advisor);
@@ -315,7 +343,8 @@ impl Watched {
             self.reply.extend_from_slice(&texts.reply);
             self.reply_bytes = line.reply_bytes;
         }
-        self.last_ns = line.time_ns;
+        // The batch ended before its commands were shown.
+        self.last_ns = if self.exec_ns.is_some() { self.last_ns } else { line.time_ns };
         self.depth += 1;
         if self.client.learn(&texts.args.args()) {
             self.connection.set_client(self.client.clone());
@@ -445,6 +474,7 @@ impl MonitorReader {
             ran_ns: 0,
             is_in_multi: false,
             queued: 0,
+            exec_ns: None,
         };
         self.connections.insert(source.into(), watched);
     }

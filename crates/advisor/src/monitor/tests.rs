@@ -227,3 +227,30 @@ fn transactions_in_slices_are_found_and_later_loops_too() {
     assert!(found.contains(&(Kind::Loop, 100)) && found.contains(&(Kind::TransactionInSlices, 60 * 3)), "{groups:#?}");
     assert_eq!(found.len(), 2, "{groups:#?}");
 }
+
+/// A client that sends MULTI and the commands at once, and then EXEC. Penstock shows the commands when EXEC runs.
+#[test]
+fn transactions_with_a_late_exec_are_small_pipelines() {
+    let (mut log, mut us) = (String::new(), 0_u64);
+    let mut line = |text: &str, passes_us: u64| {
+        us += passes_us;
+        log += &format!("1600000000.{us:06} [0 10.0.0.5:5000] {text}\n");
+    };
+    for number in 0..60 {
+        line("batch 3", 100);
+        line("\"MULTI\" => \"+OK\\r\\n\"", 1);
+        line("batch 1", 80);
+        line(&format!("\"HSET\" \"seat:{number}\" \"state\" \"sold\" => \":1\\r\\n\""), 1);
+        line("\"INCR\" \"sold\" => \":7\\r\\n\"", 1);
+        line("\"EXEC\" => \"*2\\r\\n:1\\r\\n:7\\r\\n\"", 1);
+    }
+    for number in 0..100 {
+        line("batch 1", 100);
+        line(&format!("\"GET\" \"user:{number}\" => \"$1\\r\\nx\\r\\n\""), 1);
+    }
+    let (advisor, _) = read(log.as_bytes(), usize::MAX);
+    let groups = advisor.findings().groups();
+    let found: Vec<_> = groups.iter().map(|group| (group.total.kind, group.total.sums.made)).collect();
+    assert!(found.contains(&(Kind::Loop, 100)) && found.contains(&(Kind::SmallPipelines, 60 * 2)), "{groups:#?}");
+    assert_eq!(found.len(), 2, "{groups:#?}");
+}
