@@ -16,6 +16,8 @@ const CLIENT_MIN_NS: u64 = 300_000;
 pub const CLIENT_MAX_NS: u64 = 1_500_000;
 /// The network's delay varies by up to a quarter.
 const JITTER_SHARE: u64 = 4;
+/// So many gaps in a row of little client time, all longer than the earlier ones, are the client's usual pace.
+const STEADY_GAPS: u8 = 8;
 /// The longest possible round trip.
 const ROUND_TRIP_MAX_NS: u64 = 500_000_000;
 /// Lowest gaps below this are a round trip, even without another measurement.
@@ -45,6 +47,9 @@ pub struct RoundTrip {
     network_ns: Option<u64>,
     /// The network's part as the kernel measured it. A login shows only that the network is no slower.
     kernel_ns: Option<u64>,
+    /// The last gaps in a row that look like pauses in spite of little client time: their number, and the lowest one.
+    steady: u8,
+    steady_ns: u64,
 }
 
 impl RoundTrip {
@@ -117,7 +122,23 @@ impl RoundTrip {
         }
         let is_pause = gap_ns > self.longest_ns();
         self.learn(gap_ns, is_pause);
+        self.learn_pace(gap_ns, is_pause);
         if is_pause { Gap::Pause(gap_ns) } else { Gap::RoundTrip(gap_ns) }
+    }
+
+    /// Takes steady gaps for the client's usual pace. The first gaps of a connection may have been shorter, for example those of a PING and of
+    /// commands that the library sends by itself.
+    #[inline]
+    fn learn_pace(&mut self, gap_ns: u64, is_pause: bool) {
+        if !is_pause || gap_ns > self.network_ns().min(self.low_ns) + CLIENT_MAX_NS {
+            self.steady = 0;
+            return;
+        }
+        self.steady_ns = if self.steady == 0 { gap_ns } else { self.steady_ns.min(gap_ns) };
+        self.steady += 1;
+        if self.steady == STEADY_GAPS {
+            (self.low_ns, self.steady) = (self.steady_ns, 0);
+        }
     }
 
     /// Follows the lowest gaps: quickly down, slowly up, and hardly at all after pauses.
@@ -190,6 +211,36 @@ mod tests {
         trips.classify(50 * US);
         for _ in 0..1000 {
             assert_eq!(trips.classify(20_000 * US), Gap::Pause(20_000 * US));
+        }
+    }
+
+    /// A library sends PING and other commands when it connects. The client then takes a millisecond to make each message.
+    #[test]
+    fn a_steady_pace_replaces_shorter_gaps_before() {
+        for network_us in [30, 1000] {
+            let mut trips = RoundTrip::default();
+            trips.set(network_us * US);
+            for client_us in [100, 80, 110, 59_000] {
+                trips.classify((network_us + client_us) * US);
+            }
+            let gap = (network_us + 1000) * US;
+            let mut gaps = (0..20).map(|turn| trips.classify(gap + turn % 5 * 50 * US));
+            assert!(gaps.by_ref().take(8).all(|gap| matches!(gap, Gap::Pause(_))), "{network_us}");
+            assert!(gaps.all(|gap| matches!(gap, Gap::RoundTrip(_))), "{network_us}");
+            assert_eq!(trips.classify((network_us + 2000) * US), Gap::Pause((network_us + 2000) * US));
+        }
+    }
+
+    #[test]
+    fn pauses_between_short_gaps_are_no_pace() {
+        let mut trips = RoundTrip::default();
+        trips.set(30 * US);
+        for turn in 0..1000 {
+            let (short, pause) = (80 * US, (900 + turn % 7 * 50) * US);
+            assert_eq!(trips.classify(short), Gap::RoundTrip(short));
+            for _ in 0..7 {
+                assert_eq!(trips.classify(pause), Gap::Pause(pause));
+            }
         }
     }
 
