@@ -63,7 +63,8 @@ pub struct Answer {
     pub hash: u64,
     /// True if the reply is null, 0 or has no elements.
     pub is_empty: bool,
-    /// True if the reply carries little information: empty, a status, or fewer than three bytes.
+    /// True if the reply carries little information: empty, a status, fewer than three bytes, or an array of nulls and of numbers with fewer
+    /// than three digits.
     pub is_trivial: bool,
     /// True if the reply is a status or an error.
     pub is_status: bool,
@@ -157,8 +158,9 @@ impl Recent {
             b'*' | b'~' | b'%' | b'>' => {
                 let count = line(rest);
                 let is_empty = count == b"0" || count == b"-1";
-                self.push_elements(rest.get(count.len() + 2..).unwrap_or_default(), trip, seed);
-                answer(is_empty, is_empty)
+                let elements = rest.get(count.len() + 2..).unwrap_or_default();
+                self.push_elements(elements, trip, seed);
+                answer(is_empty, is_empty || are_trivial(elements))
             }
             _ => Answer { is_status: true, ..answer(false, true) },
         }
@@ -195,6 +197,25 @@ impl Recent {
             elements = rest.get(used..).unwrap_or_default();
         }
     }
+}
+
+/// True if all elements of an array are null, or numbers that are equal by chance. The array must be complete.
+#[inline]
+fn are_trivial(mut elements: &[u8]) -> bool {
+    while let Some((&kind, rest)) = elements.split_first() {
+        let (text, used) = match (kind, bulk(rest)) {
+            (b'_', _) => (b"".as_slice(), 2),
+            (b':', _) => (line(rest), line(rest).len() + 2),
+            (b'$', Some(Bulk::Null)) => (b"".as_slice(), line(rest).len() + 2),
+            (b'$', Some(Bulk::Text(text))) => (text, line(rest).len() + 2 + text.len() + 2),
+            _ => return false,
+        };
+        if text.len() >= TELLING_BYTES || !text.iter().all(u8::is_ascii_digit) || used > rest.len() {
+            return false;
+        }
+        elements = rest.get(used..).unwrap_or_default();
+    }
+    true
 }
 
 /// True if a text begins like an object or an array of JSON.
@@ -282,6 +303,11 @@ mod tests {
         check(b"$0\r\n\r\n", true, true);
         check(b"$3\r\nabc\r\n", false, false);
         check(b"*1\r\n$1\r\na\r\n", false, false);
+        check(b"*3\r\n$2\r\n80\r\n:2\r\n$-1\r\n", false, true);
+        check(b"*2\r\n_\r\n$-1\r\n", false, true);
+        check(b"*2\r\n$2\r\n80\r\n$3\r\n800\r\n", false, false);
+        check(b"*2\r\n$2\r\n80\r\n*0\r\n", false, false);
+        check(b"*2\r\n$2\r\n80\r\n$1\r\n8", false, false);
         check(b":7\r\n", false, true);
     }
 }

@@ -49,6 +49,19 @@ fn reads_in_different_units_of_work_are_not_repeated() {
     traffic.assert_clean();
 }
 
+/// The numbers of many keys are equal by chance: the client asks for the fields of each key.
+#[test]
+fn fields_of_many_keys_with_equal_numbers_are_a_loop() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        let command = format!("HMGET coach:{} seats class", 2000 + number * 7919 % 6007);
+        let words: Vec<&[u8]> = command.split(' ').map(str::as_bytes).collect();
+        traffic.send_words(&words, 1, b"*2\r\n$2\r\n80\r\n$1\r\n2\r\n");
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, trips(&group)), (Kind::Loop, (100, 1)));
+}
+
 #[test]
 fn one_field_of_many_keys_with_different_answers_is_a_loop() {
     let mut traffic = Traffic::new();
