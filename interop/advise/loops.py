@@ -30,7 +30,7 @@ VARYING = {"word", "uuid", "field", "member", "message", "element", "argument"}
 HOLES = re.compile("<(n|date|uuid|hash|id|word|binary)>")
 # The commands that a client sends after its question has found something.
 TAKES = {"LLEN": "LPOP", "SET WITH OPTIONS": "LPOP"}
-POPS = {"LPOP", "RPOP", "LMOVE", "ZPOPMIN", "ZPOPMAX"}
+POPS = {"LPOP", "RPOP", "LMOVE", "LMPOP", "ZPOPMIN", "ZPOPMAX", "ZMPOP"}
 # Pairs that one command replaces by an increment.
 INCREMENTS = {("GET", "SET"), ("HGET", "HSET"), ("ZSCORE", "ZADD")}
 # Commands that fail on any server here, so that no second stage follows.
@@ -214,6 +214,8 @@ def loop(client, snippet):
     first = steps[0]
     if kind in ("repeated-read", "heavy-command", "redirected-commands"):
         return []
+    if kind == "polling" and first["command"] == "XREADGROUP":
+        return [["XREADGROUP", "GROUP", "group", "me", "STREAMS", stream_of(snippet), ">"]]
     if kind == "polling":
         taken = TAKES.get(first["command"], first["command"])
         return [[taken, *command(first, 0)[1:]][: 2 if taken == "LPOP" else None]] if taken in POPS else []

@@ -58,7 +58,8 @@ fn commands(kind: Kind) -> Vec<&'static str> {
     let of = |names: &[&'static str]| names.to_vec();
     match kind {
         Kind::Polling => {
-            of(&["SET WITH OPTIONS", "LPOP", "RPOP", "LMOVE", "ZPOPMIN", "ZPOPMAX", "LLEN", "XLEN", "GET", "EXISTS"])
+            let lists = of(&["LPOP", "RPOP", "LMOVE", "LMPOP", "LLEN", "ZPOPMIN", "ZPOPMAX", "ZMPOP"]);
+            [lists, of(&["SET WITH OPTIONS", "XLEN", "XREAD", "XREADGROUP", "GET", "EXISTS"])].concat()
         }
         Kind::HeavyCommand => of(&["KEYS", "HGETALL", "HKEYS", "HVALS", "SMEMBERS", "SINTER", "LRANGE", "ZRANGE"]),
         Kind::ScriptInFull | Kind::ChangingScript => of(&["EVAL"]),
@@ -74,6 +75,7 @@ fn commands(kind: Kind) -> Vec<&'static str> {
 fn patterns(kind: Kind, command: &str) -> &'static [&'static str] {
     match command {
         _ if kind == Kind::RedirectedCommands => &[""],
+        "XREADGROUP" if kind == Kind::Polling => &PATTERNS[1..2],
         // A command without a key has no pattern.
         "PING" | "XREADGROUP" | "TIME" | "DBSIZE" | "RANDOMKEY" | "KEYS" | "SCAN" | "ECHO" => &[""],
         "GET" | "SET" | "HSET" | "DEL" => PATTERNS,

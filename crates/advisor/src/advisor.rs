@@ -3,7 +3,9 @@
 mod named;
 mod pairs;
 mod proof;
+mod ranges;
 mod scripts;
+mod streams;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -58,8 +60,6 @@ const VALUES_MAX: usize = 3;
 
 /// Most commands of a transaction that increments a number that the client has read.
 const OPTIMISTIC_MAX: u32 = 8;
-/// A blocking command that took longer has waited.
-const WAITED_NS_MIN: u64 = 2_000_000;
 
 /// Number of trips for which the shape of a pipeline still counts as part of it: longer than a usual pipeline, and short
 /// beside a loop that is worth reporting.
@@ -168,7 +168,7 @@ impl Advisor {
     /// Looks at one trip.
     #[inline]
     pub fn trip(&mut self, connection: &mut Connection, trip: &Trip<'_>) {
-        let found = self.catalogue.find(trip.command.get(0));
+        let found = ranges::find(&self.catalogue, &trip.command);
         if found.verb.class == Class::Setup && connection.counts.batches == connection.counts.setup {
             return setup(connection, trip);
         }
@@ -318,7 +318,11 @@ impl Advisor {
             return (shape, frame);
         }
         let frame = mix(self.words.structure(seed, key), found.hash ^ u64::from(has_options)) as u32;
-        let name = if has_options { SET_WITH_OPTIONS.as_bytes() } else { command.get(0) };
+        let name = match found.verb.name {
+            _ if has_options => SET_WITH_OPTIONS.as_bytes(),
+            "" => command.get(0),
+            name => name.as_bytes(),
+        };
         self.shapes.insert(shape, frame, name, self.words.text(seed, key));
         (shape, frame)
     }
@@ -481,8 +485,14 @@ impl<'t> Watch<'_, 't> {
             Class::Multi => self.begin_transaction(is_pipelined),
             Class::Exec => self.end_transaction(&seen),
             Class::Wait if self.takes_one() => {
-                seen.found.verb = &catalogue::TAKES_ONE;
+                let asks = self.asks_for_new();
+                seen.found.verb = if asks { &catalogue::ASKS_FOR_NEW } else { &catalogue::TAKES_ONE };
                 self.usual(&seen);
+            }
+            Class::Wait if self.asks_for_new() => {
+                seen.found.verb = &catalogue::ASKS_FOR_NEW;
+                self.end();
+                self.poll(&seen);
             }
             Class::Setup | Class::Wait => {
                 if is_subscription(self.trip.command.get(0)) {
@@ -537,16 +547,6 @@ impl<'t> Watch<'_, 't> {
                 ..self.sighting(Kind::SmallPipelines, Steps::one(shape, false))
             });
         }
-    }
-
-    /// True if the command takes one entry of a stream, and did not wait for it.
-    fn takes_one(&self) -> bool {
-        let command = &self.trip.command;
-        let count = (1..command.len()).find(|index| command.get(*index).eq_ignore_ascii_case(b"COUNT"));
-        let is_stream =
-            command.get(0).eq_ignore_ascii_case(b"XREADGROUP") || command.get(0).eq_ignore_ascii_case(b"XREAD");
-        let waited = self.trip.replied_ns.saturating_sub(self.trip.arrived_ns) > WAITED_NS_MIN;
-        is_stream && !waited && count.is_some_and(|index| command.get(index + 1) == b"1")
     }
 
     /// Handles a short pause. A loop that continues after it does not end, but gets a new part. On a busy machine the pauses of a whole loop
@@ -744,8 +744,11 @@ impl<'t> Watch<'_, 't> {
     fn poll(&mut self, seen: &Seen<'_>) {
         let is_pop = matches!(seen.found.verb.class, Class::Pop | Class::Write);
         let question = mix(seen.found.hash, seen.key_hash);
-        // Fields are different questions; the bounds of a range that ends now are one.
-        let question = if seen.has(catalogue::MEMBER) { mix(question, seen.arguments) | 1 } else { question | 1 };
+        // Fields are different questions; the bounds of a range that ends now are one. Without replies, the id behind which a client reads shows
+        // if it has got new entries.
+        let is_told_by_id = seen.has(catalogue::STREAMS) && self.trip.reply.is_none();
+        let has_part = seen.has(catalogue::MEMBER) || is_told_by_id;
+        let question = if has_part { mix(question, seen.arguments) | 1 } else { question | 1 };
         if !(seen.is_paced || is_pop && seen.answer.is_empty) {
             return self.last.polls.ask_at_once(question);
         }
@@ -947,14 +950,6 @@ impl<'t> Watch<'_, 't> {
     }
 }
 
-/// Returns the index of the first key behind the word STREAMS; 0 without one.
-fn behind_streams(trip: &Trip<'_>) -> u8 {
-    let command = &trip.command;
-    let word = (1..command.len()).find(|index| command.get(*index).eq_ignore_ascii_case(b"STREAMS"));
-    let key = word.map(|word| word + 1).filter(|key| *key < command.len());
-    key.and_then(|key| u8::try_from(key).ok()).unwrap_or(0)
-}
-
 /// Returns a command's first key and its index; an empty key and 0 if it has none. The channel of PUBLISH counts as a key here, but not
 /// for the server.
 #[inline]
@@ -963,7 +958,7 @@ fn key<'a>(trip: &Trip<'a>, found: &Found) -> (usize, &'a [u8]) {
         (Some(index), _) => index,
         // Argument 2 of a script command is the number of keys.
         (None, 3) if trip.command.get(2) == b"0" => 0,
-        (None, 0) if found.verb.traits & catalogue::STREAMS != 0 => behind_streams(trip),
+        (None, 0) if found.verb.traits & catalogue::STREAMS != 0 => streams::first_key(trip),
         (None, index) => index,
     };
     (index.into(), if index == 0 { b"" } else { decoded(trip.command.get(index.into())) })

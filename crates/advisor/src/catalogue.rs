@@ -203,7 +203,7 @@ const VERBS: &[Verb] = &[
     verb("XADD", Write, 1, 0),
     verb("XLEN", Read, 1, POLLED),
     verb("XRANGE", Read, 1, POLLED | RANGE),
-    verb("XREVRANGE", Read, 1, RANGE),
+    verb("XREVRANGE", Read, 1, POLLED | RANGE),
     verb("XACK", Write, 1, 0),
     verb("XDEL", Write, 1, 0),
     verb("XTRIM", Write, 1, 0),
@@ -307,6 +307,8 @@ pub static UNKNOWN: Verb = verb("", Other, 1, 0);
 
 /// XREADGROUP and XREAD with a COUNT of 1, which take one entry after the other.
 pub static TAKES_ONE: Verb = verb("XREADGROUP", Pop, 0, STREAMS);
+/// XREADGROUP and XREAD that do not wait for new entries, and those of them with a COUNT of 1.
+pub static ASKS_FOR_NEW: Verb = verb("XREADGROUP", Pop, 0, STREAMS | POLLED);
 
 /// The slot at which the search for a name begins.
 #[inline]

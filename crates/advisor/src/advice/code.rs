@@ -37,6 +37,7 @@ pub fn code(language: Language, remedy: Remedy, finding: &Finding) -> String {
         Remedy::WithoutPing => writer.without_ping(),
         Remedy::KeepConnection => writer.keep_connection(),
         Remedy::Chunks => writer.chunks(),
+        Remedy::Scan(command @ ("ZRANGE" | "ZREVRANGE")) => writer.finish(vec![writer.call(command)], Some("elements")),
         Remedy::Scan("LRANGE") => writer.finish(writer.block("page"), Some("elements")),
         Remedy::ClusterClient => writer.block("cluster"),
         Remedy::Scan(command) => writer.form(&[command, "scan"], &writer.of(command)),
@@ -384,7 +385,9 @@ impl Writer<'_> {
 
     /// The blocking command.
     fn wait(&self, reply: &str, command: &str) -> Vec<String> {
-        self.finish(self.form(&[command, "wait"], &self.of(command)), Some(reply))
+        // XREADGROUP alone names the code without a wait.
+        let name = if command == "XREADGROUP" { "wait XREADGROUP" } else { command };
+        self.finish(self.form(&[name, "wait"], &self.of(command)), Some(reply))
     }
 
     /// Notifications of changes.

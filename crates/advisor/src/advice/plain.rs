@@ -41,7 +41,9 @@ pub fn commands(remedy: Remedy, finding: &Finding) -> String {
             lines.push(format!("# at most {CHUNK} commands; read their replies before the next pipeline"));
             lines
         }
-        Remedy::Scan("LRANGE") => vec![line(&["LRANGE", &plain.key(), "<start>", "<stop>"])],
+        Remedy::Scan(command @ ("LRANGE" | "ZRANGE" | "ZREVRANGE")) => {
+            vec![line(&[command, &plain.key(), "<start>", "<stop>"])]
+        }
         Remedy::Scan("SCAN") => vec![line(&["SCAN", "<cursor>", "MATCH", "<pattern>", "COUNT", &CHUNK.to_string()])],
         Remedy::Scan(command) => vec![line(&[command, &plain.key(), "<cursor>", "COUNT", &CHUNK.to_string()])],
         Remedy::ClusterClient => vec!["# redis-cli -c follows the slots of a cluster".to_owned()],
@@ -128,7 +130,13 @@ impl Plain<'_> {
         let key = self.key();
         match command {
             "BLMOVE" => line(&[command, &key, "<destination>", "RIGHT", "LEFT", WAIT_SECONDS]),
+            "BLMPOP" => line(&[command, WAIT_SECONDS, "1", &key, "LEFT"]),
+            "BZMPOP" => line(&[command, WAIT_SECONDS, "1", &key, "MIN"]),
             "XREAD" => line(&[command, "BLOCK", "5000", "STREAMS", &key, "<entry>"]),
+            "XREADGROUP" => {
+                let options = [command, "GROUP", "<group>", "<consumer>", "BLOCK", "5000", "STREAMS", &key, ">"];
+                line(&options)
+            }
             _ => line(&[command, &key, WAIT_SECONDS]),
         }
     }

@@ -196,6 +196,16 @@ fn an_element_that_goes_to_another_list_is_moved() {
 }
 
 #[test]
+fn pages_become_larger() {
+    for (command, method) in [("ZRANGE board", "zrange"), ("ZREVRANGE board", "zrevrange")] {
+        let finding = finding(Kind::Loop, &[command], true);
+        assert_eq!(advice(&finding).remedy, "ranges of 1,000 elements");
+        check(&finding, Language::Python, &format!("elements = r.{method}(\"board\", start, stop)"));
+    }
+    assert_eq!(advice(&finding(Kind::Loop, &["ZRANGEBYSCORE board"], true)).remedy, "one pipeline");
+}
+
+#[test]
 fn polling_becomes_waiting() {
     check(&finding(Kind::Polling, &["LPOP jobs"], true), Language::Python, "element = r.blpop(\"jobs\", timeout=5)");
     check(
@@ -203,6 +213,19 @@ fn polling_becomes_waiting() {
         Language::JavaScript,
         "const element = await redis.brpop(\"jobs\", 5);",
     );
+    for (command, remedy) in [
+        ("LMPOP jobs", "BLMPOP, which waits"),
+        ("ZMPOP jobs", "BZMPOP, which waits"),
+        ("ZREVRANGE jobs", "BZPOPMAX, which waits"),
+        ("XREVRANGE jobs", "XREAD with BLOCK"),
+        ("XREAD jobs", "XREAD with BLOCK"),
+        ("XREADGROUP jobs", "XREADGROUP with BLOCK"),
+    ] {
+        let remedy_is = advice(&finding(Kind::Polling, &[command], true)).remedy;
+        assert!(remedy_is.starts_with(remedy), "{remedy_is}");
+    }
+    let entries = "element = r.xreadgroup(group, consumer, {\"jobs\": \">\"}, block=5000)";
+    check(&finding(Kind::Polling, &["XREADGROUP jobs"], true), Language::Python, entries);
 }
 
 #[test]

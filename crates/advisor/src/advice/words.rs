@@ -140,7 +140,10 @@ pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
             )
         }
         Remedy::Script => "one script: no other client can write between its read and its write".to_owned(),
-        Remedy::Wait(command @ ("BLPOP" | "BRPOP" | "BZPOPMIN" | "BZPOPMAX")) => {
+        Remedy::Wait(command @ ("XREAD" | "XREADGROUP")) => {
+            format!("{command} with BLOCK, which waits until there is an entry; one {command} can wait for several streams")
+        }
+        Remedy::Wait(command @ ("BLPOP" | "BRPOP" | "BZPOPMIN" | "BZPOPMAX" | "BLMPOP" | "BZMPOP")) => {
             format!("{command}, which waits until there is an element; one {command} can wait for several keys")
         }
         Remedy::Wait(command) => format!("{command}, which waits until there is an element"),
@@ -154,7 +157,7 @@ pub fn remedy(remedy: Remedy, finding: &Finding) -> String {
         Remedy::ClusterClient => {
             "a cluster client, which asks for the map of the slots again when a command is redirected".to_owned()
         }
-        Remedy::Scan("LRANGE") => "ranges of 1,000 elements".to_owned(),
+        Remedy::Scan("LRANGE" | "ZRANGE" | "ZREVRANGE") => "ranges of 1,000 elements".to_owned(),
         Remedy::Scan(command) => format!("{command}, which reads a part at a time"),
     }
 }

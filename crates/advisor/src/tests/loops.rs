@@ -631,3 +631,18 @@ fn small_numbers_in_equal_replies_are_no_walk() {
     }
     assert!(trips(&traffic.only()).0 >= 200);
 }
+
+/// Pages by place are a loop of ZRANGE. Windows between two scores are one of ZRANGEBYSCORE, whatever the command's name.
+#[test]
+fn ranges_of_places_and_of_scores_differ() {
+    for (options, expected) in
+        [("WITHSCORES", "ZRANGE board"), ("BYSCORE", "ZRANGEBYSCORE board"), ("REV BYSCORE", "ZREVRANGEBYSCORE board")]
+    {
+        let mut traffic = Traffic::new();
+        for number in 0..100 {
+            traffic.send(&format!("ZRANGE board {} {} {options}", number * 8, number * 8 + 7), "[]");
+        }
+        let group = traffic.only();
+        assert_eq!((group.total.kind, steps(&group)), (Kind::Loop, vec![expected.to_owned()]));
+    }
+}

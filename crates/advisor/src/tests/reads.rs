@@ -1,6 +1,6 @@
 //! Repeated reads, reads that are written back, polling.
 
-use super::traffic::{TRIP_NS, Traffic, steps, trips};
+use super::traffic::{TRIP_NS, Traffic, reply, steps, trips};
 use crate::findings::{Confidence, Kind};
 
 #[test]
@@ -144,6 +144,51 @@ fn a_queue_that_is_polled_is_found() {
     let group = traffic.only();
     assert_eq!((group.total.kind, steps(&group)), (Kind::Polling, vec!["LPOP jobs".to_owned()]));
     assert!(group.total.sums.wasted() > 170, "{group:?}");
+}
+
+/// Streams that the client asks for new entries again and again. A client that waits with BLOCK, that takes entries all the time, or that
+/// looks for its own unacknowledged entries does not poll.
+#[test]
+fn a_stream_that_is_polled_is_found() {
+    let group = |options: &str, id: &str| format!("XREADGROUP GROUP g me {options}STREAMS jobs {id}");
+    let polled = |command: &str, has_entries: bool| {
+        let mut traffic = Traffic::logged_in();
+        for number in 0..200 {
+            traffic.pause(100);
+            let entries = format!("*1\r\n*2\r\n$4\r\njobs\r\n*1\r\n$6\r\n{number:03}-00\r\n");
+            let answer = if has_entries || number % 20 == 0 { entries.into_bytes() } else { reply("nil") };
+            traffic.send_words(&command.split(' ').map(str::as_bytes).collect::<Vec<_>>(), 1, &answer);
+        }
+        let groups = traffic.groups();
+        groups.iter().map(|group| (group.total.kind, steps(group).join(" "))).collect::<Vec<_>>()
+    };
+    let read = |options: &str| format!("XREAD {options}STREAMS jobs 5-0");
+    for options in ["", "COUNT 100 ", "COUNT 1 "] {
+        assert_eq!(polled(&read(options), false), [(Kind::Polling, "XREAD jobs".to_owned())], "{options}");
+        let expected = [(Kind::Polling, "XREADGROUP jobs".to_owned())];
+        assert_eq!(polled(&group(options, ">"), false), expected, "{options}");
+    }
+    for command in [read("BLOCK 5000 "), group("BLOCK 5000 ", ">"), group("COUNT 1 BLOCK 5 ", ">"), group("", "0")] {
+        assert_eq!(polled(&command, false), [], "{command}");
+    }
+    for command in [read(""), group("", ">")] {
+        assert_eq!(polled(&command, true), [], "{command}");
+    }
+}
+
+/// Without replies, only the same id again shows that there was no new entry.
+#[test]
+fn a_stream_that_is_read_on_is_not_polled_as_far_as_ids_tell() {
+    for (is_same, expected) in [(true, 1), (false, 0)] {
+        let mut traffic = Traffic::logged_in();
+        traffic.shows_replies = false;
+        for number in 0..200 {
+            traffic.pause(100);
+            let id = if is_same { 5 } else { number };
+            traffic.send(&format!("XREAD COUNT 100 STREAMS jobs {id}-0"), "nil");
+        }
+        assert_eq!(traffic.groups().len(), expected);
+    }
 }
 
 #[test]

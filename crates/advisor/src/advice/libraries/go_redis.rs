@@ -54,6 +54,12 @@ err = rdb.XAck(ctx, <key>, group, entries...).Err()"#,
         ("GETEX", "rdb.GetEx(ctx, <key>, seconds*time.Second)"),
         ("wait", "rdb.<method>(ctx, 5*time.Second, <key>)"),
         ("BLMOVE", r#"rdb.BLMove(ctx, <key>, destination, "RIGHT", "LEFT", 5*time.Second)"#),
+        ("BLMPOP", r#"rdb.Do(ctx, "BLMPOP", 5, 1, <key>, "LEFT")"#),
+        ("BZMPOP", r#"rdb.Do(ctx, "BZMPOP", 5, 1, <key>, "MIN")"#),
+        (
+            "wait XREADGROUP",
+            r#"rdb.XReadGroup(ctx, &redis.XReadGroupArgs{Group: group, Consumer: consumer, Streams: []string{<key>, ">"}, Block: 5 * time.Second})"#,
+        ),
         ("XREAD", "rdb.XRead(ctx, &redis.XReadArgs{Streams: []string{<key>, lastID}, Block: 5 * time.Second})"),
         (
             "script",

@@ -52,6 +52,12 @@ jedis.xack(<key>, group, entries);",
         ("GETEX", "jedis.getEx(<key>, GetExParams.getExParams().ex(seconds))"),
         ("wait", "jedis.<method>(5.0, <key>)"),
         ("BLMOVE", "jedis.blmove(<key>, destination, ListDirection.RIGHT, ListDirection.LEFT, 5)"),
+        ("BLMPOP", "jedis.blmpop(5, ListDirection.LEFT, <key>)"),
+        ("BZMPOP", "jedis.bzmpop(5, SortedSetOption.MIN, <key>)"),
+        (
+            "wait XREADGROUP",
+            "jedis.xreadGroup(group, consumer, XReadGroupParams.xReadGroupParams().block(5000), Map.of(<key>, StreamEntryID.XREADGROUP_UNDELIVERED_ENTRY))",
+        ),
         ("XREAD", "jedis.xread(XReadParams.xReadParams().block(5000), Map.of(<key>, lastId))"),
         (
             "script",

@@ -54,6 +54,12 @@ redis.xack(<key>, group, messages.stream().map(StreamMessage::getId).toArray(Str
         ("GETEX", "redis.getex(<key>, GetExArgs.Builder.ex(seconds))"),
         ("wait", "// on a connection of its own, because other commands would wait, too\nredis.<method>(5, <key>)"),
         ("BLMOVE", "redis.blmove(<key>, destination, LMoveArgs.Builder.rightLeft(), 5)"),
+        ("BLMPOP", "redis.blmpop(5, LMPopArgs.Builder.left(), <key>)"),
+        ("BZMPOP", "redis.bzmpop(5, ZPopArgs.Builder.min(), <key>)"),
+        (
+            "wait XREADGROUP",
+            "redis.xreadgroup(Consumer.from(group, consumer), XReadArgs.Builder.block(5000), StreamOffset.lastConsumed(<key>))",
+        ),
         ("XREAD", "redis.xread(XReadArgs.Builder.block(5000), StreamOffset.from(<key>, lastId))"),
         (
             "script",

@@ -90,6 +90,12 @@ $redis->executeCommand(RawCommand::create("XACK", <key>, $group, ...$entries));"
         ("BZPOPMAX", r#"$redis->executeCommand(RawCommand::create("BZPOPMAX", <key>, 5))"#),
         ("wait", "$redis-><method>([<key>], 5)"),
         ("BLMOVE", r#"$redis->executeCommand(RawCommand::create("BLMOVE", <key>, $destination, "RIGHT", "LEFT", 5))"#),
+        ("BLMPOP", r#"$redis->executeCommand(RawCommand::create("BLMPOP", 5, 1, <key>, "LEFT"))"#),
+        ("BZMPOP", r#"$redis->executeCommand(RawCommand::create("BZMPOP", 5, 1, <key>, "MIN"))"#),
+        (
+            "wait XREADGROUP",
+            r#"$redis->executeCommand(RawCommand::create("XREADGROUP", "GROUP", $group, $consumer, "BLOCK", 5000, "STREAMS", <key>, ">"))"#,
+        ),
         ("XREAD", r#"$redis->executeCommand(RawCommand::create("XREAD", "BLOCK", 5000, "STREAMS", <key>, $lastId))"#),
         (
             "script",

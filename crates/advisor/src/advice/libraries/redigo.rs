@@ -63,6 +63,12 @@ _, err = conn.Do("XACK", entries...)"#,
         ("GETEX", r#"conn.Do("GETEX", <key>, "EX", seconds)"#),
         ("wait", r#"redis.Strings(conn.Do("<command>", <key>, 5))"#),
         ("BLMOVE", r#"redis.String(conn.Do("BLMOVE", <key>, destination, "RIGHT", "LEFT", 5))"#),
+        ("BLMPOP", r#"redis.Values(conn.Do("BLMPOP", 5, 1, <key>, "LEFT"))"#),
+        ("BZMPOP", r#"redis.Values(conn.Do("BZMPOP", 5, 1, <key>, "MIN"))"#),
+        (
+            "wait XREADGROUP",
+            r#"redis.Values(conn.Do("XREADGROUP", "GROUP", group, consumer, "BLOCK", 5000, "STREAMS", <key>, ">"))"#,
+        ),
         ("XREAD", r#"redis.Values(conn.Do("XREAD", "BLOCK", 5000, "STREAMS", <key>, lastID))"#),
         (
             "script",

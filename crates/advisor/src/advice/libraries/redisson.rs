@@ -155,6 +155,12 @@ redisson.getStream(<key>).ack(group, messages.keySet().toArray(StreamMessageId[]
             "BLMOVE",
             "redisson.getBlockingDeque(<key>).move(Duration.ofSeconds(5), DequeMoveArgs.pollLast().addFirstTo(destination))",
         ),
+        ("BLMPOP", "redisson.getBlockingDeque(<key>).pollFirst(5, TimeUnit.SECONDS)"),
+        ("BZMPOP", "redisson.getScoredSortedSet(<key>).pollFirst(5, TimeUnit.SECONDS)"),
+        (
+            "wait XREADGROUP",
+            "redisson.getStream(<key>).readGroup(group, consumer, StreamReadGroupArgs.neverDelivered().timeout(Duration.ofSeconds(5)))",
+        ),
         ("XREAD", "redisson.getStream(<key>).read(StreamReadArgs.greaterThan(lastId).timeout(Duration.ofSeconds(5)))"),
         (
             "script",

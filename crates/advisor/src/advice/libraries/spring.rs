@@ -25,6 +25,8 @@ const OPERATIONS: &[(&str, &str)] = &[
     ("ZADD", "opsForZSet().add(<key>, <member>, <score>)"),
     ("ZSCORE", "opsForZSet().score(<key>, <member>)"),
     ("ZINCRBY", "opsForZSet().incrementScore(<key>, <member>, <amount>)"),
+    ("ZRANGE", "opsForZSet().range(<key>, <start>, <stop>)"),
+    ("ZREVRANGE", "opsForZSet().reverseRange(<key>, <start>, <stop>)"),
     ("XADD", "opsForStream().add(<key>, Map.of(<field>, <value>))"),
     ("PUBLISH", "convertAndSend(<key>, <message>)"),
 ];
@@ -137,6 +139,13 @@ redis.opsForStream().acknowledge(<key>, group, messages.stream().map(message -> 
         (
             "BLMOVE",
             "redis.opsForList().move(<key>, Direction.RIGHT, destination, Direction.LEFT, Duration.ofSeconds(5))",
+        ),
+        // The template has no method for these two.
+        ("BLMPOP", "redis.opsForList().leftPop(<key>, Duration.ofSeconds(5))"),
+        ("BZMPOP", "redis.opsForZSet().popMin(<key>, Duration.ofSeconds(5))"),
+        (
+            "wait XREADGROUP",
+            "redis.opsForStream().read(Consumer.from(group, consumer), StreamReadOptions.empty().block(Duration.ofSeconds(5)), StreamOffset.create(<key>, ReadOffset.lastConsumed()))",
         ),
         (
             "XREAD",
