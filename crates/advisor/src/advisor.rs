@@ -6,6 +6,7 @@ mod proof;
 mod ranges;
 mod scripts;
 mod streams;
+mod turns;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -26,6 +27,7 @@ use crate::recent::{Answer, Evidence, Origin};
 use crate::round_trip::Gap;
 use crate::shapes::Shapes;
 use crate::trip::Trip;
+use turns::Turns;
 
 /// The limits and the seed of an advisor.
 #[derive(Clone, Copy, Debug)]
@@ -93,6 +95,8 @@ pub struct Advisor {
     told_batches: Vec<SmallBatches>,
     /// Until this time, short gaps prove nothing, because the machine was busy.
     busy_until_ns: u64,
+    /// The connections that take turns.
+    turns: Turns,
 }
 
 /// A command in a batch of its own, reduced to hashes.
@@ -141,6 +145,7 @@ impl Advisor {
             told: Vec::new(),
             told_batches: Vec::new(),
             busy_until_ns: 0,
+            turns: Turns::default(),
         }
     }
 
@@ -178,7 +183,8 @@ impl Advisor {
         connection.counts.batches += 1;
         connection.counts.commands += u64::from(trip.depth);
         let mut last = connection.last.take().unwrap_or_default();
-        let mut watch = Watch { advisor: self, connection, last: &mut last, trip };
+        let takes_turns = self.turns.take(connection.client_hash, connection.id);
+        let mut watch = Watch { advisor: self, connection, last: &mut last, trip, takes_turns };
         watch.note_unwaited(gap);
         if trip.depth == 1 {
             watch.single(found, gap)
@@ -266,7 +272,7 @@ impl Advisor {
             reply: None,
             redirected: 0,
         };
-        look(&mut Watch { advisor: self, connection, last: &mut last, trip: &trip });
+        look(&mut Watch { advisor: self, connection, last: &mut last, trip: &trip, takes_turns: false });
         connection.last = Some(last);
     }
 
@@ -386,6 +392,8 @@ struct Watch<'w, 't> {
     connection: &'w mut Connection,
     last: &'w mut Last,
     trip: &'w Trip<'t>,
+    /// True if another connection of the client has sent commands since the last trip.
+    takes_turns: bool,
 }
 
 impl<'t> Watch<'_, 't> {
@@ -609,6 +617,7 @@ impl<'t> Watch<'_, 't> {
             gap_ns: seen.gap_ns,
             is_paced: seen.is_after_pause,
             may_be_held_up: seen.is_after_pause && self.is_busy(),
+            takes_turns: self.takes_turns,
             // A script may read and write anything, so its effect is unknown.
             class: if class == Class::ScriptText { Class::Other } else { class },
             name: seen.found.hash as u16,

@@ -44,6 +44,8 @@ pub struct LoopTrip {
     pub is_paced: bool,
     /// True if the pause was short, and threads of the machine waited for cores.
     pub may_be_held_up: bool,
+    /// True if another connection of the client has sent commands since the last trip.
+    pub takes_turns: bool,
     /// The effect of the command.
     pub class: Class,
     /// A hash of the command's name.
@@ -161,6 +163,8 @@ struct Rounds {
     /// Pauses for which the scheduler may be the reason, and pauses directly after another one.
     held_up: u32,
     paused_twice: u32,
+    /// Pauses in which another connection of the client sent commands.
+    pauses_in_turn: u32,
     is_last_paced: bool,
     /// Number of gaps within the run, except for pauses, and their sum.
     gaps: u32,
@@ -351,6 +355,7 @@ impl Rounds {
         if trip.is_paced && !is_first {
             self.pauses += 1;
             self.held_up += u32::from(trip.may_be_held_up);
+            self.pauses_in_turn += u32::from(trip.takes_turns);
             self.paused_twice += u32::from(self.is_last_paced);
             self.steps[usize::from(position) % PERIOD_MAX].pauses += 1;
         } else if !is_first {
@@ -482,14 +487,16 @@ impl Rounds {
     }
 
     /// True if the scheduler is the reason of the pauses: the machine was busy, and the pauses come at random. A client that thinks pauses
-    /// before one of the steps, or after an even number of trips, but hardly twice in a row.
+    /// before one of the steps, or after an even number of trips, but hardly twice in a row. If other connections of the client go on in the
+    /// pauses, its threads take connections from a pool, and the requests of each connection come at random.
     fn is_held_up(&self) -> bool {
         let (made, pauses) = (u64::from(self.made), u64::from(self.pauses));
         let is_busy = self.held_up == self.pauses && pauses > 0 && pauses * 2 < made;
         let most = self.steps().iter().map(|step| u64::from(step.pauses)).max().unwrap_or_default();
         // Chance alone: at most half above the average, and twice in a row half as often as on average.
         let is_even = most * u64::from(self.period) * 2 <= pauses * 3;
-        is_busy && is_even && u64::from(self.paused_twice) * made * 2 >= pauses * pauses
+        let has_pool = self.pauses_in_turn * 4 > self.pauses;
+        is_busy && is_even && !has_pool && u64::from(self.paused_twice) * made * 2 >= pauses * pauses
     }
 
     /// True if the client waits equally long before each step. A client that writes the commands of a pipeline one by one has short gaps

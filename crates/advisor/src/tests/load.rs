@@ -2,6 +2,8 @@
 
 use super::movies;
 use super::traffic::{Noise, Traffic, steps, trips};
+use crate::Connection;
+use crate::client::Client;
 use crate::findings::{Confidence, Kind};
 
 /// Traffic of a client whose round trip the kernel has measured, on a busy machine.
@@ -356,5 +358,24 @@ fn requests_on_a_machine_with_too_few_cores_are_clean() {
             }
         }
         traffic.assert_clean();
+    }
+}
+
+/// Threads with connections of a pool, on a busy machine: each connection gets requests of all threads, and its pauses come at random.
+#[test]
+fn a_pool_of_threads_on_a_busy_machine_is_clean() {
+    for (others, has_loop) in [(0, true), (4, false)] {
+        let mut traffic = busy(12, 30);
+        let client = Client { name: "importer".to_owned(), ..Client::default() };
+        let mut idle: Vec<_> = (0..others).map(|id| Connection::opened(id + 2, client.clone(), 0)).collect();
+        idle.iter_mut().for_each(|connection| connection.set_round_trip(40_000));
+        for number in 0..600 {
+            traffic.advisor.note_busy(traffic.now_ns);
+            traffic.send(&format!("HGETALL driver:{}", 2000 + number * 7919 % 60_007), "[]");
+            if let Some(other) = idle.get_mut(number % 7) {
+                std::mem::swap(other, &mut traffic.connection);
+            }
+        }
+        assert_eq!(traffic.groups().iter().any(|group| group.total.kind == Kind::Loop), has_loop, "{others}");
     }
 }
