@@ -42,6 +42,7 @@ impl Machine {
         }
         self.take_abandoned_imports();
         self.expire_imports();
+        self.tell_replicas_again();
         self.tick_failover();
         if self.state != ClusterState::Ok {
             self.todo.state = true;

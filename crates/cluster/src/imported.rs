@@ -28,7 +28,7 @@
 use std::collections::BTreeMap;
 
 use crate::id::{NodeId, ShardId};
-use crate::io::Level;
+use crate::io::{Action, Level};
 use crate::machine::{Machine, OpenSlot};
 use crate::node::NodeKey;
 use crate::rules::Rule;
@@ -129,6 +129,46 @@ impl Machine {
         self.log(Level::Warning, text);
         slots.iter().for_each(|slot| _ = self.open.insert(slot, OpenSlot::Importing(claimer)));
         self.changed();
+        // A snapshot for a replica that is cut from now on shows the imports.
+        self.show_view();
+        self.tell_replicas(slots);
+        let again_ms = self.now.ms + self.config.node_timeout_ms;
+        self.reopened.extend(slots.iter().map(|slot| (slot, again_ms)));
+    }
+
+    /// Has the replicas hear of the imports in nodes.conf. This node may have opened one again, and have failed before it told them.
+    pub(crate) fn tell_of_loaded_imports(&mut self) {
+        let imports = self.open.iter().filter(|(_, open)| matches!(open, OpenSlot::Importing(_)));
+        self.reopened = imports.map(|(slot, _)| (*slot, 0)).collect();
+    }
+
+    /// Tells the replicas of imports once more. A header of this primary that it sent before it lost the slots may have come after the first
+    /// message: to the replica it was the end of the import.
+    pub(crate) fn tell_replicas_again(&mut self) {
+        let now_ms = self.now.ms;
+        if self.state != ClusterState::Ok {
+            // After a restart, the replicas connect first.
+            let again_ms = now_ms + self.config.node_timeout_ms;
+            self.reopened.values_mut().for_each(|at_ms| *at_ms = again_ms);
+        }
+        let due: SlotSet = self.reopened.iter().filter(|(_, at_ms)| **at_ms <= now_ms).map(|(slot, _)| *slot).collect();
+        if !due.is_empty() {
+            self.reopened.retain(|slot, _| !due.contains(*slot));
+            self.tell_replicas(&due);
+        }
+    }
+
+    /// Tells the replicas of the imports among these slots. A replica that takes this node's place would delete the keys otherwise.
+    fn tell_replicas(&mut self, slots: &SlotSet) {
+        let mut imports: BTreeMap<NodeId, SlotSet> = BTreeMap::new();
+        for slot in slots.iter().filter(|_| self.table.myself().is_primary()) {
+            if let Some(OpenSlot::Importing(source)) = self.open.get(&slot) {
+                imports.entry(self.table[*source].id).or_default().insert(slot);
+            }
+        }
+        let actions =
+            imports.into_iter().map(|(source, slots)| Action::TellReplicas { slots: Box::new(slots), source });
+        self.actions.extend(actions);
     }
 
     /// Remembers the end of an import.

@@ -189,6 +189,13 @@ pub enum Action {
     View(Arc<SlotView>),
     /// Delete the keys of slots that this node has lost.
     DropSlots(Box<SlotSet>),
+    /// Tell the replicas by the stream that this primary imports slots. It does so without a command of an operator.
+    TellReplicas {
+        /// The slots.
+        slots: Box<SlotSet>,
+        /// The source.
+        source: NodeId,
+    },
     /// Deliver a message to this node's subscribers.
     Deliver {
         /// The channel.

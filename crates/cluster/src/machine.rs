@@ -86,6 +86,8 @@ pub struct Machine {
     pub(crate) finished: BTreeMap<Slot, (u64, u64)>,
     /// The slots that this shard has imported a moment ago.
     pub(crate) imported: Imports,
+    /// On a primary: slots that it imports without a command of an operator, and the time at which it tells its replicas once more.
+    pub(crate) reopened: BTreeMap<Slot, u64>,
     /// On a replica: the time of the last promise of slots to its primary.
     pub(crate) promised_ms: u64,
     /// On a primary: slots that it has granted to the target of a move, and the target.
@@ -120,6 +122,7 @@ impl Machine {
         machine.current_epoch = file.current_epoch.max(file.last_vote_epoch).max(machine.table.greatest_epoch());
         machine.table.restore_unclaimed(&file.unclaimed);
         machine.restore_imports(&file.imports);
+        machine.tell_of_loaded_imports();
         machine.saves.loaded(machine.current_claims());
         machine.saves.dirty = !file.repairs.is_empty();
         for repair in &file.repairs {
@@ -153,6 +156,7 @@ impl Machine {
             unseen_bump: None,
             finished: BTreeMap::new(),
             imported: Imports::new(),
+            reopened: BTreeMap::new(),
             promised_ms: 0,
             granted: None,
             abandoned: BTreeMap::new(),

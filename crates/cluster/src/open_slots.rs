@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use crate::commands::{ClusterReply, SetSlot};
+use crate::dialect::Dialect;
 use crate::id::NodeId;
 use crate::io::Level;
 use crate::machine::{Machine, OpenSlot};
@@ -68,6 +69,16 @@ fn parse_marker(entry: &[u8]) -> Option<Marker> {
 }
 
 impl Machine {
+    /// Returns true if replicas apply changes of slots from this node's stream. Replicas of Valkey do, replicas of Redis do not. A replica begins to
+    /// follow this node before its headers say so, and sends nothing at all for a moment after a restart of this node: it needs the changes, too.
+    pub fn replicas_take_slots(&self) -> bool {
+        let refuses = |key: NodeKey| {
+            let node = &self.table[key];
+            node.dialect != Dialect::Valkey && node.data_received_ms.is_some()
+        };
+        !self.table.replicas(self.me()).any(refuses)
+    }
+
     /// Redirects open slots whose other end has become a replica in its shard to its primary. Clients would be redirected to the replica, which
     /// sends them back. A slot that migrates within this node's shard goes nowhere.
     pub(crate) fn follow_peers_of_open_slots(&mut self) {

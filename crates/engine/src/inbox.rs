@@ -144,6 +144,8 @@ pub enum Message {
     SlotImports,
     /// This node has lost slots: delete their keys.
     DropSlots,
+    /// The bus has opened imports of slots: tell the replicas (`engine::slots::told`).
+    TellReplicas,
     /// A condition of all connections has changed (CLIENT PAUSE ended): check the waiting ones again.
     Look,
     /// The receiver's quota in a full inbox has room again.

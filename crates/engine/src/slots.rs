@@ -34,7 +34,7 @@ pub struct Slots {
     version: AtomicU64,
     /// The numbers of waits for the bus.
     pub(crate) waits: bus::Waits,
-    /// True if the replicas of this primary apply SETSLOT from its stream. Replicas of Valkey do, replicas of Redis do not.
+    /// True if the replicas of this primary apply SETSLOT from its stream (`Machine::replicas_take_slots`).
     pub replicas_take_slots: AtomicBool,
     /// Number of transactions and scripts between two of their commands for the bus.
     holding: AtomicUsize,
@@ -44,6 +44,8 @@ pub struct Slots {
     pub(crate) under_way: changes::ChangesUnderWay,
     /// Lost slots with keys that must be deleted.
     pub dropped: bus::DroppedSlots,
+    /// Imports that the replicas must hear of.
+    pub told: bus::ToldImports,
     slow_path: Arc<EngineFlags>,
 }
 
@@ -61,6 +63,7 @@ impl Slots {
             jobs: jobs::SlotJobs::new(workers, slow_path.clone()),
             under_way: changes::ChangesUnderWay::default(),
             dropped: bus::DroppedSlots::default(),
+            told: bus::ToldImports::default(),
             slow_path,
         }
     }

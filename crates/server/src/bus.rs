@@ -22,7 +22,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use cluster::dialect::Dialect;
 use cluster::view::{ClusterState, ViewDeadline};
 use cluster::wire::{Frame, Kind, Message, frame};
 use cluster::{Action, CommandId, Facts, Generation, Input, Level, LinkId, Machine, Moment, Slot, SlotSet};
@@ -355,11 +354,7 @@ impl Bus {
 
     /// Notes whether this node's replicas take changes of slots from the stream.
     fn note_replicas(&self) {
-        let table = self.machine.table();
-        let takes = |key| table[key].dialect == Dialect::Valkey;
-        let mut replicas = table.replicas(table.me()).peekable();
-        let all_take = replicas.peek().is_some() && replicas.all(takes);
-        self.engine.slots.replicas_take_slots.store(all_take, Ordering::Relaxed);
+        self.engine.slots.replicas_take_slots.store(self.machine.replicas_take_slots(), Ordering::Relaxed);
     }
 
     fn refresh_facts(&mut self) {
@@ -442,6 +437,7 @@ impl Bus {
                 self.carry_out(Task::View(view));
             }
             Action::DropSlots(slots) => self.carry_out(Task::DropSlots(slots)),
+            Action::TellReplicas { slots, source } => self.carry_out(Task::TellReplicas(slots, source)),
             Action::Deliver { channel, message, sharded } => self.deliver(&channel, &message, sharded),
             Action::Answer(id, reply) => {
                 match self.waiting_commands.remove(&id) {

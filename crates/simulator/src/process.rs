@@ -384,6 +384,7 @@ impl SimProcess {
         worker.end_migrations();
         worker.answer_late_for_bus();
         worker.continue_slot_changes();
+        worker.tell_replicas();
         worker.begin_wanted_snapshot();
         // A node of a cluster has a shard for each slot, nearly all of them empty.
         let is_long = self.setup.node.is_some() && around.random.below(4) == 0;
@@ -557,6 +558,7 @@ impl SimProcess {
                 Message::Migrated => self.workers[thread].end_migrations(),
                 Message::SlotImports => self.workers[thread].import_slots(),
                 Message::DropSlots => _ = (0..PARTS_MAX).all(|_| self.workers[thread].drop_slots()),
+                Message::TellReplicas => self.workers[thread].tell_replicas(),
                 Message::ClusterAnswered { client, wait, reply } => {
                     self.workers[thread].answer_for_bus(client, wait, reply);
                 }

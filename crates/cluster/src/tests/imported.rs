@@ -279,6 +279,47 @@ fn a_target_that_starts_again_keeps_the_keys() {
     });
 }
 
+/// The same with a replica of the target that is in sync again. It takes the target's place before the move ends a second time.
+#[test]
+fn a_replica_of_a_target_that_starts_again_keeps_the_keys() {
+    for is_told_late in [false, true] {
+        let (mut world, slot) = (cluster(1, None), slot_of(0));
+        open(&mut world, slot, 0, 1);
+        end_alone(&mut world, slot, 1);
+        [0, 1, 1 + SHARDS].into_iter().for_each(|at| world.crash(at));
+        (2..4).for_each(|at| _ = world.command(at, ClusterCommand::BumpEpoch));
+        world.run_ms(10 * TIMEOUT_MS);
+        world.hosts[1 + SHARDS].misses_stream = is_told_late;
+        world.mend();
+        world.run_ms(TIMEOUT_MS / 2);
+        assert_eq!(import_from(&world, 1, slot), Some(SHARDS));
+        world.hosts[1 + SHARDS].misses_stream = false;
+        world.run_ms(5 * TIMEOUT_MS);
+        assert_eq!(import_from(&world, 1 + SHARDS, slot), Some(SHARDS), "late: {is_told_late}");
+        world.crash(1);
+        world.run_ms(10 * TIMEOUT_MS);
+        assert!(world.is_primary(1 + SHARDS));
+        assert!(!world.hosts[1 + SHARDS].dropped.contains(slot), "the keys are deleted");
+        world.move_slot(slot.index(), 1 + SHARDS);
+        assert_eq!(complaints(world, slot, 1 + SHARDS), Vec::<String>::new());
+    }
+}
+
+/// The target opens the import again, and fails before it tells its replica. It tells it when it starts again.
+#[test]
+fn a_target_tells_its_replica_of_the_imports_in_nodes_conf() {
+    let (mut world, slot) = (cluster(1, None), slot_of(0));
+    open(&mut world, slot, 0, 1);
+    let forget = ClusterCommand::SetSlot { slot, change: SetSlot::Stable, has_keys: false, from_primary: true };
+    assert_eq!(world.command(1 + SHARDS, forget), Some(ClusterReply::Ok));
+    world.crash(1);
+    world.mend();
+    world.run_ms(100);
+    assert_eq!((import_from(&world, 1, slot), import_from(&world, 1 + SHARDS, slot)), (Some(0), None));
+    world.run_ms(6 * TIMEOUT_MS);
+    assert_eq!(import_from(&world, 1 + SHARDS, slot), Some(0));
+}
+
 /// A target whose only slot has been imported does not become a replica of the source's successor.
 #[test]
 fn a_target_with_imported_slots_only_keeps_the_keys() {

@@ -2,6 +2,7 @@
 
 use super::world::{TIMEOUT_MS, World};
 use crate::commands::{ClusterCommand, ClusterReply, SetSlot};
+use crate::dialect::Dialect;
 use crate::io::{CommandId, Input};
 use crate::manual::FailoverMode;
 use crate::slots::Slot;
@@ -54,6 +55,25 @@ fn a_check_replies_as_the_command_does() {
         assert_eq!(both(&mut world, 0, slot, &change, has_keys), reply, "{change:?}");
     }
     assert_eq!(both(&mut world, 3, mine, &SetSlot::Stable, false), error("Please use SETSLOT only with masters."));
+}
+
+/// A replica follows its primary before its primary hears of it. A change of slots that the stream did not have would be missing in its marker of
+/// an import.
+#[test]
+fn the_stream_has_changes_of_slots_unless_a_replica_is_of_redis() {
+    let mut world = World::cluster(4, 3, 1, None);
+    let (primary, replica) = (0, world.hosts[3].machine.as_ref().unwrap().table().myself().id);
+    let takes = |world: &World, at: usize| world.hosts[at].machine.as_ref().unwrap().replicas_take_slots();
+    assert_eq!([0, 1].map(|at| takes(&world, at)), [true, true]);
+    for (dialect, expected) in [(Dialect::Redis, false), (Dialect::Unknown, false), (Dialect::Valkey, true)] {
+        let table = &mut world.hosts[primary].machine.as_mut().unwrap().table;
+        let key = table.find(&replica).unwrap();
+        table[key].dialect = dialect;
+        assert_eq!(takes(&world, primary), expected, "{dialect:?}");
+    }
+    world.crash(primary);
+    world.start(primary);
+    assert!(takes(&world, primary), "nothing is known of the replica after a restart");
 }
 
 /// An operator has forced a failover of the target's shard. The source knows the winner, and the replaced target has not heard of it yet: it would

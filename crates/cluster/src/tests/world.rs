@@ -92,6 +92,8 @@ pub(super) struct Host {
     planned: bool,
     /// True if the host, as a replica, copies nothing.
     pub(super) lags: bool,
+    /// True if the host, as a replica, gets no changes of slots from its primary's stream, as one without a link to it.
+    pub(super) misses_stream: bool,
     /// True if a snapshot replaces the host's data.
     pub(super) loads: bool,
     /// True if the process is stopped.
@@ -177,6 +179,7 @@ impl World {
             lags: false,
             loads: false,
             stopped: false,
+            misses_stream: false,
             hangs: false,
             replies: BTreeMap::new(),
             dropped: SlotSet::EMPTY,
@@ -421,6 +424,7 @@ impl World {
                 assert!(!shows, "node {at} deletes the keys of slots that it still shows as its own: {slots}");
                 self.hosts[at].dropped.add(&slots);
             }
+            Action::TellReplicas { slots, source } => self.tell_replicas(at, &slots, source),
             Action::Deliver { .. } => {}
             Action::Exit(text) => panic!("host {at} exits: {text}"),
         }

@@ -4,6 +4,8 @@
 //! place must know them, too. The bus first checks the command; then the command goes into the stream; after all replicas have
 //! acknowledged it, the bus executes it. Valkey 8 and 9 have the same order.
 
+use std::sync::atomic::Ordering;
+
 use cluster::commands::{ClusterCommand, ClusterReply};
 
 use crate::clients::blocking::Waiter;
@@ -74,6 +76,40 @@ impl Worker {
                 _ => self.slot_changes.push(change),
             }
         }
+    }
+
+    /// Tells the replicas of imports that the bus has opened without a command. Call it on [`Message::TellReplicas`], and many times a second.
+    ///
+    /// [`Message::TellReplicas`]: crate::inbox::Message::TellReplicas
+    pub fn tell_replicas(&mut self) {
+        if !self.engine.slots.told.has_any() {
+            return;
+        }
+        self.clock.follow(Ticks::now());
+        let inside = self.enter_gate();
+        if inside.is_none() {
+            return;
+        }
+        let imports = self.engine.slots.told.take();
+        let takes_slots = self.engine.slots.replicas_take_slots.load(Ordering::Relaxed);
+        if !takes_slots || !self.engine.replication.stream.is_own() {
+            return;
+        }
+        // No reply waits for these records.
+        let durable_after = self.take_durable_after();
+        for (slots, source) in imports {
+            for slot in slots.iter() {
+                self.record_for_replicas(&["CLUSTER", "SETSLOT", &slot.to_string(), "IMPORTING", source.as_str()]);
+            }
+        }
+        self.durable_after = durable_after;
+    }
+
+    fn record_for_replicas(&mut self, words: &[&str]) {
+        self.begin_effects(&[], None, self.engine.slow_path.get());
+        self.effects.record_message(words.iter().map(|word| word.as_bytes()));
+        self.collect_effects(None, Changed::Keys(&[]));
+        self.commit(TokenCount::None);
     }
 
     /// Passes a change that all replicas have to the bus. Keys may have come or gone since the check.

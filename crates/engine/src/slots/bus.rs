@@ -6,8 +6,8 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use cluster::SlotSet;
 use cluster::commands::{ClusterCommand, ClusterReply};
+use cluster::{NodeId, SlotSet};
 
 use super::Slot;
 
@@ -136,6 +136,25 @@ impl DroppedSlots {
         if let Some((slots, _)) = lock(&self.0).front_mut() {
             slots.remove(slot);
         }
+    }
+}
+
+/// Imports that the bus has opened without a command, on their way to the replicas: slots, and their source.
+#[derive(Default)]
+pub struct ToldImports(Mutex<Vec<(SlotSet, NodeId)>>);
+
+impl ToldImports {
+    /// Adds an import. The caller notifies the worker that tells the replicas ([`crate::inbox::Message::TellReplicas`]).
+    pub fn add(&self, slots: SlotSet, source: NodeId) {
+        lock(&self.0).push((slots, source));
+    }
+
+    pub(crate) fn has_any(&self) -> bool {
+        !lock(&self.0).is_empty()
+    }
+
+    pub(crate) fn take(&self) -> Vec<(SlotSet, NodeId)> {
+        std::mem::take(&mut lock(&self.0))
     }
 }
 

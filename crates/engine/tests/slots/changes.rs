@@ -5,6 +5,7 @@ use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use cluster::NodeId;
 use cluster::commands::{ClusterCommand, ClusterReply};
 use config::{Apply, ConfigHost, Loader, Settings};
 use engine::host::{Host, Shutdown};
@@ -115,4 +116,47 @@ fn a_snapshot_shows_a_change_that_is_in_the_stream_and_not_in_the_map() {
     assert_eq!(states(&mut node, &notes), Some(format!("12182>{target},")));
     node.bench.worker.answer_for_bus(client, wait, Box::new(ClusterReply::NotReplicated));
     assert_eq!(states(&mut node, &notes), None);
+}
+
+/// The stream of the replicas, as text.
+fn stream(node: &Node) -> String {
+    let stream = &node.bench.worker.engine.replication.stream;
+    while stream.take() {}
+    let whole = stream.with_backlog(|backlog| {
+        let (mut scratch, mut at, mut text) = (Vec::new(), backlog.start(), String::new());
+        while let Ok(Some(piece)) = backlog.piece(at, &mut scratch) {
+            if piece.is_empty() {
+                break;
+            }
+            at += piece.len() as u64;
+            text += &String::from_utf8_lossy(piece);
+        }
+        text
+    });
+    whole.unwrap_or_default().replace("\r\n", "|")
+}
+
+/// The bus opens an import again without a command.
+#[test]
+fn replicas_hear_of_imports_that_the_bus_opens() {
+    let (mut node, _) = primary();
+    let engine = node.bench.worker.engine;
+    let (first, second) = ("b".repeat(40), "c".repeat(40));
+    let tell = |node: &mut Node, slots: &[u64], source: &str| {
+        engine.slots.told.add(slots.iter().map(|at| slot(*at)).collect(), NodeId::new(source.as_bytes()).unwrap());
+        node.bench.worker.tell_replicas();
+    };
+    let record = |slot: &str, source: &str| {
+        format!("*5|$7|CLUSTER|$7|SETSLOT|${}|{slot}|$9|IMPORTING|$40|{source}|", slot.len())
+    };
+    engine.slots.replicas_take_slots.store(false, Ordering::Relaxed);
+    tell(&mut node, &[3], &first);
+    assert_eq!(stream(&node), "", "a replica of Redis");
+    engine.slots.replicas_take_slots.store(true, Ordering::Relaxed);
+    tell(&mut node, &[7, 12182], &first);
+    tell(&mut node, &[9], &second);
+    let expected = [record("7", &first), record("12182", &first), record("9", &second)].concat();
+    assert!(stream(&node).ends_with(&expected), "{}", stream(&node));
+    node.bench.worker.tell_replicas();
+    assert!(stream(&node).ends_with(&expected), "each is recorded once");
 }

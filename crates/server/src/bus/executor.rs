@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cluster::SlotView;
 use cluster::commands::ClusterReply;
 use cluster::slots::SlotSet;
+use cluster::{NodeId, SlotView};
 use engine::inbox::Message;
 use engine::pause::PausePurpose;
 use engine::replication::Primary;
@@ -48,6 +48,8 @@ pub enum Task {
     Empty,
     /// Delete the keys of slots.
     DropSlots(Box<SlotSet>),
+    /// Tell the replicas of imports from a node.
+    TellReplicas(Box<SlotSet>, NodeId),
     /// Hold back writes until a time, and report the offset behind the last one.
     Pause {
         /// The end of the pause.
@@ -115,6 +117,10 @@ impl Executor {
                 self.drop_slots(cluster::Slot::all().collect());
             }
             Task::DropSlots(slots) => self.drop_slots(*slots),
+            Task::TellReplicas(slots, source) => {
+                self.engine.slots.told.add(*slots, source);
+                self.engine.inboxes[0].send(Message::TellReplicas);
+            }
             Task::Pause { until } => self.pause(until),
             Task::Resume => {
                 self.engine.pause.end(PausePurpose::ManualFailover);

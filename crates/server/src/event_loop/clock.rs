@@ -92,6 +92,9 @@ impl EventLoop {
         self.worker.end_migrations();
         self.worker.answer_late_for_bus();
         self.worker.continue_slot_changes();
+        if self.worker.id == 0 {
+            self.worker.tell_replicas();
+        }
         let dropping = self.worker.id == 0 && self.worker.drop_slots();
         let removing = self.worker.look_for_expired(BUSY_TICK) | self.worker.relieve_memory();
         let compacting = self.worker.compact_memory(BUSY_TICK, now.elapsed(), idle);

@@ -53,6 +53,7 @@ impl EventLoop {
                 Message::ClusterAnswered { client, wait, reply } => self.worker.answer_for_bus(client, wait, reply),
                 Message::DropSlots if self.worker.drop_slots() => self.tick_early(),
                 Message::DropSlots => {}
+                Message::TellReplicas => self.worker.tell_replicas(),
                 Message::Look => look = true,
                 Message::Room { inbox } => {
                     self.worker.note_room(inbox);

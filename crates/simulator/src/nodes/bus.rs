@@ -268,9 +268,8 @@ impl SimBus {
     }
 
     fn note_replicas(&self, turn: &BusTurn<'_>) {
-        let table = self.machine.table();
-        let has_any = table.replicas(table.me()).next().is_some();
-        turn.engine.slots.replicas_take_slots.store(has_any, std::sync::atomic::Ordering::Relaxed);
+        let take_slots = &turn.engine.slots.replicas_take_slots;
+        take_slots.store(self.machine.replicas_take_slots(), std::sync::atomic::Ordering::Relaxed);
     }
 
     fn connect_due(&mut self, turn: &mut BusTurn<'_>) {
@@ -413,6 +412,7 @@ impl SimBus {
                 turn.roles.push(SimTask::View(view));
             }
             Action::DropSlots(slots) => turn.roles.push(SimTask::DropSlots(slots)),
+            Action::TellReplicas { slots, source } => turn.roles.push(SimTask::TellReplicas(slots, source)),
             Action::Deliver { .. } | Action::Answer(..) => {}
             Action::Log(_, text) => turn.news.push(BusNews::Logged(text)),
             Action::Exit(why) => turn.news.push(BusNews::Exits(why)),

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cluster::commands::ClusterReply;
-use cluster::{SlotSet, SlotView};
+use cluster::{NodeId, SlotSet, SlotView};
 use engine::inbox::Message;
 use engine::pause::PausePurpose;
 use engine::replication::Primary;
@@ -26,6 +26,8 @@ pub enum SimTask {
     Empty,
     /// Delete the keys of slots.
     DropSlots(Box<SlotSet>),
+    /// Tell the replicas of imports from a node.
+    TellReplicas(Box<SlotSet>, NodeId),
     /// Hold back writes until a time, and report the offset behind the last one.
     Pause {
         /// The simulated time, in microseconds.
@@ -118,6 +120,10 @@ impl SimRoles {
                 // The keys of an import under way are no leftovers.
                 engine.slots.jobs.without_imported(*slots, |slots| drop(engine.slots.dropped.add(slots)));
                 self.is_dropping = true;
+            }
+            SimTask::TellReplicas(slots, source) => {
+                engine.slots.told.add(*slots, source);
+                engine.inboxes[0].send(Message::TellReplicas);
             }
             SimTask::Empty => {
                 engine::slot_moves::forget_followed(engine, now_ms / 1000);

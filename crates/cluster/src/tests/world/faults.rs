@@ -1,9 +1,10 @@
 //! Clusters, and the faults that they must survive.
 
-use super::{SLOW_SAVE_MS, TIMEOUT_MS, World};
+use super::{Host, SLOW_SAVE_MS, TIMEOUT_MS, World};
 use crate::commands::{ClusterCommand, ClusterReply, SetSlot};
+use crate::id::NodeId;
 use crate::manual::FailoverMode;
-use crate::slots::{SLOTS, Slot};
+use crate::slots::{SLOTS, Slot, SlotSet};
 
 fn slot(number: usize) -> Slot {
     Slot::new(number as u64).unwrap()
@@ -215,6 +216,19 @@ impl World {
         self.run_ms(300);
         if self.set_slot(to, slot, SetSlot::Node(target.clone())) {
             self.set_slot(from, slot, SetSlot::Node(target));
+        }
+    }
+
+    /// Gives a primary's replicas changes of slots by its stream.
+    pub(super) fn tell_replicas(&mut self, at: usize, slots: &SlotSet, source: NodeId) {
+        let me = self.hosts[at].machine.as_ref().map(|machine| machine.table().myself().id);
+        let hears = |host: &Host| host.machine.is_some() && host.follows == me && !host.misses_stream;
+        let replicas: Vec<usize> = (0..self.hosts.len()).filter(|host| hears(&self.hosts[*host])).collect();
+        for host in replicas {
+            for slot in slots.iter() {
+                let change = SetSlot::Importing(source.to_string());
+                self.begin_command(host, ClusterCommand::SetSlot { slot, change, has_keys: true, from_primary: true });
+            }
         }
     }
 

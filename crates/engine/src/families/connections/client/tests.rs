@@ -26,6 +26,7 @@ fn deliver(bench: &mut Bench, session: &mut Session) -> (String, Vec<u64>) {
             | Message::SlotsChanged
             | Message::ClusterAnswered { .. }
             | Message::DropSlots
+            | Message::TellReplicas
             | Message::SlotImports
             | Message::ClientsMoved
             | Message::Room { .. } => {}
