@@ -1,7 +1,7 @@
 //! The faults of a world of nodes, and the jobs of its operator.
 
-use cluster::Machine;
 use cluster::testing::leftovers;
+use cluster::{Machine, SlotSet};
 use engine::slots::jobs::JobState;
 
 use super::node::{NodeFaults, SimNode};
@@ -334,6 +334,7 @@ impl NodesWorld {
         };
         if self.moves_any()
             || !(0..self.seats.len()).all(|at| self.is_mended(at))
+            || self.claims_overlap()
             || !self.machines().all(|(_, machine)| is_calm(machine))
         {
             return;
@@ -344,6 +345,17 @@ impl NodesWorld {
         for at in self.serving() {
             self.bump_epoch(at);
         }
+    }
+
+    /// Returns true if two nodes claim a slot, each in an epoch of its own, and do not know of each other yet. With one epoch for both, nobody
+    /// could tell the owner.
+    fn claims_overlap(&self) -> bool {
+        let mut claimed = SlotSet::EMPTY;
+        self.machines().map(|(_, machine)| machine.table().myself()).filter(|me| me.is_primary()).any(|me| {
+            let overlaps = claimed.intersects(&me.slots);
+            claimed.add(&me.slots);
+            overlaps
+        })
     }
 
     /// Hands a slot without keys over by DELSLOTS and ADDSLOTS.
@@ -413,7 +425,10 @@ impl NodesWorld {
             let [remove, add] = ["DELSLOTS", "ADDSLOTS"].map(|change| ["CLUSTER", change, &text]);
             self.operator.give(format!("slot {slot} is added to {at}"), 1, &[(at, &remove), (at, &add)]);
         } else if let Some((slot, at, is_import)) = self.open_slot() {
-            let to = if is_import { Some(at) } else { self.target_of(slot, at) };
+            // The owner names the target, like the migrating node for redis-cli. After a failover of the target, another node of its shard may
+            // import the slot as well. It has copies of keys, and deletes them at the end of the move.
+            let target = self.owner(slot).and_then(|from| self.target_of(slot, from));
+            let to = target.or_else(|| if is_import { Some(at) } else { self.target_of(slot, at) });
             let role = |to: &usize| self.seats[*to].node.as_ref().map(|node| (node.is_primary(), node.serves()));
             // A target that has become a replica takes no slots. A primary may have keys of the slot, and serves in a moment.
             let to = match to.and_then(|to| Some((to, role(&to)?))) {
