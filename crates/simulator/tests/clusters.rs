@@ -76,8 +76,8 @@ fn a_collision_of_epochs_that_stays_is_found() {
     is_found("epoch-collision", "epochs collide");
 }
 
-/// The source ends before its target hears of the slot. Another target gets it, and the keys stay with the first one. About one seed in fifty
-/// gets there: of the first 190, these are 55 (S4), 112, 170 and 185.
+/// The source ends before its target hears of the slot. Another target gets it, and the keys stay with the first one. Few seeds get there:
+/// two of them are 55 (S4) and 112.
 #[test]
 fn a_source_that_gives_a_slot_up_first_is_found() {
     is_found_from("cluster", 100, "source-first", ": S5: ");
@@ -89,11 +89,11 @@ fn a_promise_that_counts_as_a_claim_is_found() {
     is_found_from("moves", 3925, "promised-slots", "L1: ");
 }
 
-/// Source and target fail together at the end of a move, and the winner of the source's shard takes the slot without its keys. About one seed in a
-/// hundred gets there: of the first 115, this is 112.
+/// Source and target fail together at the end of a move, and the winner of the source's shard takes the slot without its keys. Few seeds get
+/// there: of the seeds 100 to 270, this is 268.
 #[test]
 fn a_target_that_yields_to_a_failover_of_its_source_is_found() {
-    is_found_from("pairs", 100, "finished-imports", ": S4: ");
+    is_found_from("pairs", 260, "finished-imports", ": S4: ");
 }
 
 #[test]
