@@ -286,6 +286,8 @@ fn a_replica_of_a_target_that_starts_again_keeps_the_keys() {
         let (mut world, slot) = (cluster(1, None), slot_of(0));
         open(&mut world, slot, 0, 1);
         end_alone(&mut world, slot, 1);
+        // A snapshot of the target has no marker of the import any more.
+        assert_eq!(world.command(1 + SHARDS, ClusterCommand::TakeSlotStates(Box::default())), Some(ClusterReply::Ok));
         [0, 1, 1 + SHARDS].into_iter().for_each(|at| world.crash(at));
         (2..4).for_each(|at| _ = world.command(at, ClusterCommand::BumpEpoch));
         world.run_ms(10 * TIMEOUT_MS);
