@@ -174,8 +174,13 @@ impl Advisor {
     #[inline]
     pub fn trip(&mut self, connection: &mut Connection, trip: &Trip<'_>) {
         let found = ranges::find(&self.catalogue, &trip.command);
-        if found.verb.class == Class::Setup && connection.counts.batches == connection.counts.setup {
-            return setup(connection, trip);
+        if found.verb.class == Class::Setup {
+            if found.verb.name == "CLUSTER" && trip.reply.is_some_and(|reply| reply.start.starts_with(b"-")) {
+                connection.leave_cluster();
+            }
+            if connection.counts.batches == connection.counts.setup {
+                return setup(connection, trip);
+            }
         }
         connection.counts.setup_ns += connection.after_connecting_ns(trip.arrived_ns).unwrap_or(0);
         let gap = if trip.overlaps { Gap::Overlap } else { connection.gap(trip.arrived_ns) };

@@ -27,6 +27,8 @@ pub struct Connection {
     pub(crate) round_trip: RoundTrip,
     /// True if the trips come from a log.
     pub(crate) is_of_log: bool,
+    /// True if the server has refused CLUSTER: it is no node of a cluster.
+    pub(crate) is_outside_cluster: bool,
     pub(crate) counts: ConnectionCounts,
     pub(crate) last: Option<Box<Last>>,
 }
@@ -239,6 +241,7 @@ impl Connection {
             replied_ns: None,
             round_trip: RoundTrip::default(),
             is_of_log: false,
+            is_outside_cluster: false,
             counts: ConnectionCounts::default(),
             last: None,
         }
@@ -251,9 +254,17 @@ impl Connection {
     }
 
     /// Changes the client's attributes. Earlier findings keep the old ones.
-    pub fn set_client(&mut self, client: Client) {
+    pub fn set_client(&mut self, mut client: Client) {
+        client.in_cluster &= !self.is_outside_cluster;
         self.client = Arc::new(client.cut());
         self.client_hash = self.client.hash();
+    }
+
+    /// Notes that the server has refused CLUSTER. Some libraries ask every server for the map of the slots.
+    #[cold]
+    pub(crate) fn leave_cluster(&mut self) {
+        self.is_outside_cluster = true;
+        self.set_client(Client::clone(&self.client));
     }
 
     /// Sets a round trip that was measured by other means, for example by TCP_INFO. It excludes the client's own work.

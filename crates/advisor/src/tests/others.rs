@@ -330,3 +330,19 @@ fn a_library_without_code_gets_the_commands_alone() {
         assert_eq!(json.contains("\"Python\":"), !library.starts_with("rueidis"), "{json}");
     }
 }
+
+/// Some libraries ask every server for the map of the slots. Only a server outside a cluster refuses it, and MGET may then use any keys.
+#[test]
+fn a_client_that_asks_for_a_cluster_in_vain_is_outside_one() {
+    for (answer, in_cluster) in [("OK", true), ("-ERR This instance has cluster support disabled", false)] {
+        let mut traffic = Traffic::new();
+        let client = Client { in_cluster: true, ..Client::default() };
+        traffic.connection.set_client(client.clone());
+        traffic.send_words(&[b"CLUSTER", b"SLOTS"], 1, format!("{answer}\r\n").as_bytes());
+        traffic.connection.set_client(client);
+        for number in 0..100 {
+            traffic.send(&format!("GET label:{number}"), "some text");
+        }
+        assert_eq!(traffic.only().total.client.in_cluster, in_cluster);
+    }
+}
