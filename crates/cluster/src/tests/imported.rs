@@ -279,7 +279,7 @@ fn a_target_that_starts_again_keeps_the_keys() {
     });
 }
 
-/// The same with a replica of the target that is in sync again. It takes the target's place before the move ends a second time.
+/// A replica of such a target is in sync again, and takes its place before the move ends a second time.
 #[test]
 fn a_replica_of_a_target_that_starts_again_keeps_the_keys() {
     for is_told_late in [false, true] {
