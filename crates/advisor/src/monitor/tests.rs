@@ -202,55 +202,59 @@ fn a_log_with_batches_and_replies_gives_medium_confidence() {
     }
 }
 
+/// Lines of MONITOR BATCHES of one client.
+#[derive(Default)]
+struct Lines {
+    log: String,
+    us: u64,
+}
+
+impl Lines {
+    fn add(&mut self, passes_us: u64, text: &str) {
+        self.us += passes_us;
+        self.log += &format!("1600000000.{:06} [0 10.0.0.5:5000] {text}\n", self.us);
+    }
+
+    /// Returns the kinds and the trips of the findings, after a loop of 100 trips.
+    fn find_before_loop(mut self) -> Vec<(Kind, u64)> {
+        for number in 0..100 {
+            self.add(100, "batch 1");
+            self.add(1, &format!("\"GET\" \"user:{number}\" => \"$1\\r\\nx\\r\\n\""));
+        }
+        let (advisor, _) = read(self.log.as_bytes(), usize::MAX);
+        advisor.findings().groups().iter().map(|group| (group.total.kind, group.total.sums.made)).collect()
+    }
+}
+
 /// Penstock shows queued commands when EXEC runs, and one batch line for them and EXEC.
 #[test]
 fn transactions_in_slices_are_found_and_later_loops_too() {
-    let (mut log, mut us) = (String::new(), 0_u64);
-    let mut line = |text: &str, passes_us: u64| {
-        us += passes_us;
-        log += &format!("1600000000.{us:06} [0 10.0.0.5:5000] {text}\n");
-    };
+    let mut lines = Lines::default();
     for number in 0..60 {
-        line("batch 1", 100);
-        line("\"MULTI\" => \"+OK\\r\\n\"", 1);
-        line("batch 1", 200);
-        line(&format!("\"INCRBY\" \"account:{number}\" \"5\" => \":5\\r\\n\""), 1);
-        line("\"EXEC\" => \"*1\\r\\n:5\\r\\n\"", 1);
+        lines.add(100, "batch 1");
+        lines.add(1, "\"MULTI\" => \"+OK\\r\\n\"");
+        lines.add(200, "batch 1");
+        lines.add(1, &format!("\"INCRBY\" \"account:{number}\" \"5\" => \":5\\r\\n\""));
+        lines.add(1, "\"EXEC\" => \"*1\\r\\n:5\\r\\n\"");
     }
-    for number in 0..100 {
-        line("batch 1", 100);
-        line(&format!("\"GET\" \"user:{number}\" => \"$1\\r\\nx\\r\\n\""), 1);
-    }
-    let (advisor, _) = read(log.as_bytes(), usize::MAX);
-    let groups = advisor.findings().groups();
-    let found: Vec<_> = groups.iter().map(|group| (group.total.kind, group.total.sums.made)).collect();
-    assert!(found.contains(&(Kind::Loop, 100)) && found.contains(&(Kind::TransactionInSlices, 60 * 3)), "{groups:#?}");
-    assert_eq!(found.len(), 2, "{groups:#?}");
+    let found = lines.find_before_loop();
+    assert!(found.contains(&(Kind::Loop, 100)) && found.contains(&(Kind::TransactionInSlices, 60 * 3)), "{found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
 }
 
 /// A client that sends MULTI and the commands at once, and then EXEC. Penstock shows the commands when EXEC runs.
 #[test]
 fn transactions_with_a_late_exec_are_small_pipelines() {
-    let (mut log, mut us) = (String::new(), 0_u64);
-    let mut line = |text: &str, passes_us: u64| {
-        us += passes_us;
-        log += &format!("1600000000.{us:06} [0 10.0.0.5:5000] {text}\n");
-    };
+    let mut lines = Lines::default();
     for number in 0..60 {
-        line("batch 3", 100);
-        line("\"MULTI\" => \"+OK\\r\\n\"", 1);
-        line("batch 1", 80);
-        line(&format!("\"HSET\" \"seat:{number}\" \"state\" \"sold\" => \":1\\r\\n\""), 1);
-        line("\"INCR\" \"sold\" => \":7\\r\\n\"", 1);
-        line("\"EXEC\" => \"*2\\r\\n:1\\r\\n:7\\r\\n\"", 1);
+        lines.add(100, "batch 3");
+        lines.add(1, "\"MULTI\" => \"+OK\\r\\n\"");
+        lines.add(80, "batch 1");
+        lines.add(1, &format!("\"HSET\" \"seat:{number}\" \"state\" \"sold\" => \":1\\r\\n\""));
+        lines.add(1, "\"INCR\" \"sold\" => \":7\\r\\n\"");
+        lines.add(1, "\"EXEC\" => \"*2\\r\\n:1\\r\\n:7\\r\\n\"");
     }
-    for number in 0..100 {
-        line("batch 1", 100);
-        line(&format!("\"GET\" \"user:{number}\" => \"$1\\r\\nx\\r\\n\""), 1);
-    }
-    let (advisor, _) = read(log.as_bytes(), usize::MAX);
-    let groups = advisor.findings().groups();
-    let found: Vec<_> = groups.iter().map(|group| (group.total.kind, group.total.sums.made)).collect();
-    assert!(found.contains(&(Kind::Loop, 100)) && found.contains(&(Kind::SmallPipelines, 60 * 2)), "{groups:#?}");
-    assert_eq!(found.len(), 2, "{groups:#?}");
+    let found = lines.find_before_loop();
+    assert!(found.contains(&(Kind::Loop, 100)) && found.contains(&(Kind::SmallPipelines, 60 * 2)), "{found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
 }
