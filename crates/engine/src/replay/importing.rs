@@ -12,8 +12,8 @@ use store::hash;
 use crate::registry::table;
 use crate::worker::is_whole;
 
-/// The number of requests that are framed together. Few, because the next step frames those beyond the end of a step again: a source of
-/// Penstock sends requests of some kilobytes.
+/// The number of requests that are framed together. The next step frames those beyond the end of a step again, so a large number costs much:
+/// a source of Penstock sends requests of some kilobytes.
 const WINDOW: usize = 8;
 /// The greatest number of bytes of a step, unless a single command is larger. A worker applies them in less than a millisecond.
 const STEP_BYTES_MAX: usize = 64 << 10;

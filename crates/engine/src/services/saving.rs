@@ -2,7 +2,9 @@
 //!
 //! A snapshot begins while all shards are held, by a command or behind the closed gate. Then each worker walks its
 //! share of the shards in steps, and the worker that finds all shards walked ends the snapshot behind the gate. SAVE
-//! and the shutdown do the whole work at once.
+//! and the shutdown do the whole work at once. The thread of a move walks a snapshot of slots ([`WalkClaim`]).
+//!
+//! [`WalkClaim`]: crate::snapshots::WalkClaim
 
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
