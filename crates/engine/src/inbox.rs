@@ -144,7 +144,7 @@ pub enum Message {
     SlotImports,
     /// This node has lost slots: delete their keys.
     DropSlots,
-    /// The bus has opened imports of slots: tell the replicas (`engine::slots::told`).
+    /// The bus has opened imports of slots: tell the replicas (`engine::slots::Slots::untold_imports`).
     TellReplicas,
     /// A condition of all connections has changed (CLIENT PAUSE ended): check the waiting ones again.
     Look,

@@ -44,8 +44,8 @@ pub struct Slots {
     pub(crate) under_way: changes::ChangesUnderWay,
     /// Lost slots with keys that must be deleted.
     pub dropped: bus::DroppedSlots,
-    /// Imports that the replicas must hear of.
-    pub told: bus::ToldImports,
+    /// Imports that the replicas have not heard of.
+    pub untold_imports: bus::UntoldImports,
     slow_path: Arc<EngineFlags>,
 }
 
@@ -63,7 +63,7 @@ impl Slots {
             jobs: jobs::SlotJobs::new(workers, slow_path.clone()),
             under_way: changes::ChangesUnderWay::default(),
             dropped: bus::DroppedSlots::default(),
-            told: bus::ToldImports::default(),
+            untold_imports: bus::UntoldImports::default(),
             slow_path,
         }
     }

@@ -82,15 +82,16 @@ impl Worker {
     ///
     /// [`Message::TellReplicas`]: crate::inbox::Message::TellReplicas
     pub fn tell_replicas(&mut self) {
-        if !self.engine.slots.told.has_any() {
+        if !self.engine.slots.untold_imports.has_any() {
             return;
         }
         self.clock.follow(Ticks::now());
         let inside = self.enter_gate();
-        if inside.is_none() {
+        // A replica that takes over during a pause must have the whole stream.
+        if inside.is_none() || self.engine.is_paused(self.clock.now_ms) {
             return;
         }
-        let imports = self.engine.slots.told.take();
+        let imports = self.engine.slots.untold_imports.take();
         let takes_slots = self.engine.slots.replicas_take_slots.load(Ordering::Relaxed);
         if !takes_slots || !self.engine.replication.stream.is_own() {
             return;

@@ -141,9 +141,9 @@ impl DroppedSlots {
 
 /// Imports that the bus has opened without a command, on their way to the replicas: slots, and their source.
 #[derive(Default)]
-pub struct ToldImports(Mutex<Vec<(SlotSet, NodeId)>>);
+pub struct UntoldImports(Mutex<Vec<(SlotSet, NodeId)>>);
 
-impl ToldImports {
+impl UntoldImports {
     /// Adds an import. The caller notifies the worker that tells the replicas ([`crate::inbox::Message::TellReplicas`]).
     pub fn add(&self, slots: SlotSet, source: NodeId) {
         lock(&self.0).push((slots, source));

@@ -143,7 +143,10 @@ fn replicas_hear_of_imports_that_the_bus_opens() {
     let engine = node.bench.worker.engine;
     let (first, second) = ("b".repeat(40), "c".repeat(40));
     let tell = |node: &mut Node, slots: &[u64], source: &str| {
-        engine.slots.told.add(slots.iter().map(|at| slot(*at)).collect(), NodeId::new(source.as_bytes()).unwrap());
+        engine
+            .slots
+            .untold_imports
+            .add(slots.iter().map(|at| slot(*at)).collect(), NodeId::new(source.as_bytes()).unwrap());
         node.bench.worker.tell_replicas();
     };
     let record = |slot: &str, source: &str| {
@@ -159,4 +162,12 @@ fn replicas_hear_of_imports_that_the_bus_opens() {
     assert!(stream(&node).ends_with(&expected), "{}", stream(&node));
     node.bench.worker.tell_replicas();
     assert!(stream(&node).ends_with(&expected), "each is recorded once");
+    // A replica may take over during the pause.
+    let mut session = node.open();
+    node.check(&mut session, &[("client pause 100000 write", "+OK")]);
+    tell(&mut node, &[10], &second);
+    assert!(stream(&node).ends_with(&expected), "a pause");
+    node.check(&mut session, &[("client unpause", "+OK")]);
+    node.bench.worker.tell_replicas();
+    assert!(stream(&node).ends_with(&record("10", &second)), "{}", stream(&node));
 }

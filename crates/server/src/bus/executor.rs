@@ -118,7 +118,7 @@ impl Executor {
             }
             Task::DropSlots(slots) => self.drop_slots(*slots),
             Task::TellReplicas(slots, source) => {
-                self.engine.slots.told.add(*slots, source);
+                self.engine.slots.untold_imports.add(*slots, source);
                 self.engine.inboxes[0].send(Message::TellReplicas);
             }
             Task::Pause { until } => self.pause(until),

@@ -122,7 +122,7 @@ impl SimRoles {
                 self.is_dropping = true;
             }
             SimTask::TellReplicas(slots, source) => {
-                engine.slots.told.add(*slots, source);
+                engine.slots.untold_imports.add(*slots, source);
                 engine.inboxes[0].send(Message::TellReplicas);
             }
             SimTask::Empty => {
