@@ -244,8 +244,7 @@ impl Worker {
             && session.is_clustered()
             && let Err(redirect) = self.route_admitted(session, invoked)
         {
-            self.forward_or_redirect(session, invoked, redirect, out);
-            return Progress::Ready;
+            return self.forward_or_redirect(session, invoked, redirect, out);
         }
         self.call(session, invoked, locked, out, true)
     }
@@ -269,8 +268,7 @@ impl Worker {
             && may_park
             && let Some(redirect) = self.redirect_late(session, invoked, locked)
         {
-            self.forward_or_redirect(session, invoked, redirect, out);
-            return Progress::Ready;
+            return self.forward_or_redirect(session, invoked, redirect, out);
         }
         let caches = session.caches();
         if caches && !invoked.keys.is_empty() {

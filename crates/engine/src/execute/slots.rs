@@ -1,7 +1,9 @@
 //! Redirects commands that another node of the cluster must run. Admission checks every command with keys; while a slot is
 //! open, a second check runs with its shard locked.
 
+use commands::call::KeyRef;
 use commands::error::Error;
+use journal::order::Position;
 use resp::reply::Output;
 use resp::request::Args;
 use store::keyspace::Locked;
@@ -14,6 +16,7 @@ use crate::clients::session::{Queued, Session};
 use crate::clients::transaction::is_exec;
 use crate::services::routing::Routed;
 use crate::slots::check::{Redirect, Route};
+use crate::slow_path::AWAITED;
 use crate::worker::Worker;
 use commands::table::Command;
 
@@ -91,22 +94,39 @@ impl Worker {
         routed.err()
     }
 
-    /// Has another node run a redirected command, or replies with the redirect.
+    /// Has another node run a redirected command, or replies with the redirect. Returns `Progress::Paused` if the command must run again:
+    /// it can't be forwarded before the removal of its key is durable.
     pub(super) fn forward_or_redirect(
         &mut self,
         session: &mut Session,
         invoked: Invocation<'_>,
         redirect: Redirect,
         out: &mut Output,
-    ) {
-        let Invocation { command, args, .. } = invoked;
+    ) -> Progress {
+        let Invocation { command, args, keys } = invoked;
+        let removed = self.removal_behind(redirect, keys.iter().copied());
         match self.destination(session, command, args, redirect) {
+            Some(_) if removed > self.engine.durability.safe() => return Progress::Paused,
             Some(destination) => self.forward(session, invoked, destination, out),
             None => {
+                self.durable_after = self.durable_after.max(removed);
                 let error = self.redirect_error(session, redirect);
                 self.redirect(session, command, args, &error, out);
             }
         }
+        Progress::Ready
+    }
+
+    /// Returns the last unit that changed the keys of a command with the redirect ASK, or 0 for other redirects and if replies do not wait
+    /// for durability. MIGRATE has removed a key in this unit, and clients write to the key at the target from now on. If a crash undid the
+    /// removal, the older copy would come back here, and the next MIGRATE would replace the target's copy by it.
+    pub(super) fn removal_behind(&self, redirect: Redirect, keys: impl Iterator<Item = KeyRef>) -> Position {
+        let engine = self.engine;
+        if !matches!(redirect, Redirect::Ask(..)) || !engine.slow_path.has(AWAITED) {
+            return 0;
+        }
+        let change = |key: KeyRef| engine.durability.last_change(engine.keyspace.shard_of(key.hash), key.hash);
+        keys.map(change).max().unwrap_or(0)
     }
 
     /// Replies to a command that another node must run. A queued command spoils its transaction, so that EXEC refuses it.

@@ -80,6 +80,8 @@ impl Worker {
         if session.is_clustered()
             && let Some(redirect) = self.redirect_transaction(session, queue, locked)
         {
+            let keys = queue.iter().flat_map(|queued| queued.keys.iter().copied());
+            self.durable_after = self.durable_after.max(self.removal_behind(redirect, keys));
             let error = self.redirect_error(session, redirect);
             self.redirect(session, invoked.command, invoked.args, &error, out);
             return Progress::Ready;

@@ -1,6 +1,11 @@
 //! Routing while slots move key by key.
 
 use cluster::view::Open;
+use config::{Loader, Settings};
+use engine::clients::progress::Progress;
+use engine::durability::DurabilityTarget;
+use engine::testing::request;
+use journal::lane::Audience;
 
 use crate::world::*;
 
@@ -82,6 +87,39 @@ fn exec_checks_all_keys_on_a_migrating_slot() {
             ("watch a", "+OK"),
         ],
     );
+}
+
+/// A client that is told to ask the target writes there. A crash of this node must not bring the removed key back.
+#[test]
+fn ask_waits_until_the_removal_of_the_key_is_durable() {
+    let settings = Settings::new();
+    Loader::new(&settings).directive(&[b"cluster-forward".to_vec(), b"yes".to_vec()]).unwrap();
+    let mut node = Node::with(settings, 1, parts());
+    let (mut session, mut forwarded) = (node.open(), node.open());
+    let engine = node.bench.worker.engine;
+    let _file = engine.journal.read(&engine.keyspace, Audience::File);
+    engine.durability.begin_log(std::thread::current(), || true, engine.journal.position());
+    node.check(&mut session, &[("set a 1", "+OK"), ("del a", ":1")]);
+    let removed = node.bench.worker.take_durable_after();
+    assert!(removed > 0);
+    node.check(&mut session, &[("set foo 1", "+OK")]);
+    assert!(node.bench.worker.take_durable_after() > removed);
+    node.see(leaves());
+    node.check(&mut session, &[("get a", ASK)]);
+    assert_eq!(node.bench.worker.take_durable_after(), removed);
+    node.check(&mut session, &[("multi", "+OK"), ("get a", "+QUEUED"), ("exec", ASK)]);
+    assert_eq!(node.bench.worker.take_durable_after(), removed);
+    node.check(&mut session, &[("get {a}x", ASK)]);
+    assert_eq!(node.bench.worker.take_durable_after(), 0);
+
+    engine.durability.note_safe(DurabilityTarget::Log, removed - 1, |_| ());
+    forwarded.forwarding.is_possible = true;
+    let get = request(&["get", "a"]);
+    assert_eq!(node.bench.run(&mut forwarded, &get), (Vec::new(), Progress::Paused));
+    assert!(node.bench.worker.take_forwarded().is_none());
+    engine.durability.note_safe(DurabilityTarget::Log, removed, |_| ());
+    assert_eq!(node.bench.run(&mut forwarded, &get), (Vec::new(), Progress::Ready));
+    assert!(node.bench.worker.take_forwarded().is_some());
 }
 
 #[test]
