@@ -209,6 +209,9 @@ impl Channels {
 
     fn names(&self, wanted: impl Fn(&[u8]) -> bool) -> Vec<Box<[u8]>> {
         let mut found = Vec::new();
+        if self.count.load(Ordering::Acquire) == 0 {
+            return found;
+        }
         for cell in &self.cells {
             let cell = cell.lock().unwrap_or_else(PoisonError::into_inner);
             found.extend(cell.keys().filter(|name| wanted(name)).cloned());
