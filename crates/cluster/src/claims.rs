@@ -382,6 +382,21 @@ impl Machine {
         self.todo.broadcast = true;
     }
 
+    /// Takes an epoch above that of an election, if this primary has taken the election's epoch without votes and has not shown it yet. The
+    /// winner and this primary would both claim slots in it.
+    pub(crate) fn leave_epoch_to(&mut self, election: u64) {
+        let me = self.table.myself();
+        let is_shown = self.saves.durable().is_none_or(|durable| durable.config_epoch == me.config_epoch);
+        let has_votes = self.last_vote_epoch == me.config_epoch;
+        let is_rival = me.is_primary() && me.config_epoch <= election;
+        if is_shown || has_votes || !is_rival || !self.rules.hold(Rule::SaveBeforeSend) {
+            return;
+        }
+        self.current_epoch = self.current_epoch.max(election);
+        self.take_new_epoch();
+        self.saves.hide_save_under_way();
+    }
+
     /// Takes the next epoch unless this node's is the greatest. Returns true if it has taken one.
     pub(crate) fn bump_epoch(&mut self) -> bool {
         let bumps = self.must_bump(self.table.myself().config_epoch);

@@ -462,6 +462,7 @@ impl Machine {
     /// Decides on a request for a vote. The vote is sent once it is on disk.
     pub(crate) fn consider_vote(&mut self, sender: NodeKey, header: &Header) {
         let epoch = header.current_epoch;
+        self.leave_epoch_to(epoch);
         if !self.table.myself().is_voting() {
             return;
         }

@@ -73,6 +73,13 @@ impl Saves {
         self.durable.as_ref()
     }
 
+    /// Has messages show the present durable claims until the next save, although another one is under way.
+    pub(crate) fn hide_save_under_way(&mut self) {
+        if self.under_way.is_some() {
+            self.under_way.clone_from(&self.durable);
+        }
+    }
+
     /// True after a save has failed, until one succeeds.
     pub(crate) fn have_failed(&self) -> bool {
         self.retry_ms.is_some()

@@ -2,6 +2,7 @@
 
 use super::world::World;
 use crate::commands::{ClusterCommand, ClusterReply};
+use crate::manual::FailoverMode;
 use crate::rules::Rule;
 use crate::slots::{Slot, SlotSet};
 
@@ -64,6 +65,30 @@ fn a_claim_that_is_not_on_disk_does_not_count() {
     world.settle_within(30);
     assert!((0..3).all(|at| owner(&world, at, Slot::new(0).unwrap()) == first));
     assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+}
+
+/// A replica of the source asks for votes in the epoch that the target has taken, and not yet shown.
+#[test]
+fn a_target_leaves_its_epoch_to_an_election() {
+    for seed in 1..20 {
+        let mut world = World::cluster(6, 3, seed, None);
+        let (source, target) = (name(&world, 0), name(&world, 1));
+        let is_replica = |at: &usize| {
+            let table = world.hosts[*at].machine.as_ref().unwrap().table();
+            table.myself().primary().is_some_and(|primary| table[primary].id.to_string() == source)
+        };
+        let replica = (3..6).find(is_replica).unwrap();
+        world.hosts[1].slow_disk = true;
+        world.begin_command(1, ClusterCommand::ClaimSlots { slots: slots(0..3), source });
+        let force = ClusterCommand::Failover(FailoverMode::Force);
+        assert_eq!(world.command(replica, force), Some(ClusterReply::Ok));
+        world.run_ms(200);
+        world.hosts[1].slow_disk = false;
+        world.settle_within(30);
+        assert!(world.checks.violations.is_empty(), "seed {seed}: {}", world.checks.violations.join("\n"));
+        assert!(world.is_primary(replica), "seed {seed}");
+        assert!((0..6).all(|at| owner(&world, at, Slot::new(0).unwrap()) == target), "seed {seed}");
+    }
 }
 
 #[test]
