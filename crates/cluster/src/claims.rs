@@ -50,7 +50,7 @@ impl Machine {
         slots
     }
 
-    fn promised_as_whole(&self) -> SlotSet {
+    pub(crate) fn promised_as_whole(&self) -> SlotSet {
         if !self.rules.hold(Rule::PromisedSlots) {
             return SlotSet::EMPTY;
         }

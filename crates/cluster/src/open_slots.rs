@@ -146,6 +146,7 @@ impl Machine {
         if self.table.myself().is_primary() {
             return ClusterReply::Ok;
         }
+        self.break_promises();
         self.finished.clear();
         self.imported.clear();
         let mut open = BTreeMap::new();
@@ -160,5 +161,13 @@ impl Machine {
             self.changed();
         }
         ClusterReply::Ok
+    }
+
+    /// Forgets the whole slots that the stream has promised to the primary, because a snapshot replaces the data. A primary that has started again
+    /// without its claim does not have these slots, and its snapshot has none of their keys. Other claims come with its next header.
+    fn break_promises(&mut self) {
+        let promised = self.promised_as_whole();
+        self.table.promised.subtract(&promised);
+        self.table.unclaimed.add(&promised);
     }
 }

@@ -180,6 +180,27 @@ fn a_target_s_replica_does_not_claim_slots_that_the_source_keeps() {
     assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
 }
 
+/// The target starts again without its claim. Its replica gets a snapshot without the keys, and takes its place at once.
+#[test]
+fn a_snapshot_ends_the_promises_of_the_stream() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let (source, slot) = (name(&world, 0), Slot::new(0).unwrap());
+    let follows = |at: &usize| {
+        let table = world.hosts[*at].machine.as_ref().unwrap().table();
+        table.myself().primary().is_some_and(|primary| table[primary].id.to_string() == name(&world, 1))
+    };
+    let replica = (3..6).find(follows).unwrap();
+    world.command(replica, ClusterCommand::NoteOwner { slots: slots(0..3), owner: None }).unwrap();
+    assert_eq!(world.command(replica, ClusterCommand::TakeSlotStates(Box::default())), Some(ClusterReply::Ok));
+    assert_eq!(world.command(replica, ClusterCommand::Failover(FailoverMode::Force)), Some(ClusterReply::Ok));
+    world.run_ms(500);
+    assert!(world.is_primary(replica));
+    assert_eq!(owner(&world, replica, slot), source);
+    world.settle_within(30);
+    assert!((0..6).all(|at| owner(&world, at, slot) == source));
+    assert!(world.checks.violations.is_empty(), "{}", world.checks.violations.join("\n"));
+}
+
 fn grant(world: &mut World, at: usize, numbers: std::ops::Range<u64>, target: &str) -> Option<ClusterReply> {
     world.command(at, ClusterCommand::GrantSlots { slots: slots(numbers), target: target.to_owned() })
 }
