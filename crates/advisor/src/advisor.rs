@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use resp::request::Args;
 
-use crate::batches::{Batches, SmallBatches};
+use crate::batches::{Batches, Part, SmallBatches};
 use crate::catalogue::{self, Catalogue, Class, Found, SET_WITH_OPTIONS};
 use crate::connection::{Connection, Last, Transaction};
 use crate::digest;
@@ -184,11 +184,11 @@ impl Advisor {
         }
         connection.counts.setup_ns += connection.after_connecting_ns(trip.arrived_ns).unwrap_or(0);
         let gap = if trip.overlaps { Gap::Overlap } else { connection.gap(trip.arrived_ns) };
+        let (takes_turns, gap) = self.turns.take(connection, trip, gap);
         connection.replied_ns = Some(trip.replied_ns);
         connection.counts.batches += 1;
         connection.counts.commands += u64::from(trip.depth);
         let mut last = connection.last.take().unwrap_or_default();
-        let takes_turns = self.turns.take(connection.client_hash, connection.id);
         let mut watch = Watch { advisor: self, connection, last: &mut last, trip, takes_turns };
         watch.note_unwaited(gap);
         if trip.depth == 1 {
@@ -419,9 +419,10 @@ impl<'t> Watch<'_, 't> {
         if trips_since_multi > 0 || found.verb.class == Class::Multi {
             self.note_pipelined_transaction();
         }
-        // Behind MULTI alone, the rest of a transaction follows.
+        // Behind MULTI alone, or with the next commands, the rest of a transaction follows.
         let is_behind_multi = trips_since_multi == 1;
-        let continues = matches!(gap, Gap::Overlap) || is_rest || is_behind_multi;
+        let is_part = trips_since_multi > 0 || self.part_of_batch(frame, gap) == Some(Part::Rest);
+        let continues = matches!(gap, Gap::Overlap) || is_rest || is_part;
         if !continues && found.verb.class == Class::Write && self.trip.depth <= OPTIMISTIC_MAX {
             self.count_in_transaction(&found, gap, shape);
         }
@@ -448,9 +449,13 @@ impl<'t> Watch<'_, 't> {
     fn single(&mut self, found: Found, gap: Gap) {
         self.last.trip = self.last.trip.wrapping_add(1);
         let mut seen = self.reduce(found, gap);
-        let is_pipelined = self.is_pipelined(&seen, gap);
+        // EXEC alone waits for the other commands of its transaction.
+        let may_be_part = self.last.transaction.trips == 0 && found.verb.class != Class::Exec;
+        let part = self.part_of_batch(seen.frame, gap).filter(|_| may_be_part);
+        let is_of_transaction = self.last.transaction.trips > 0 && self.last.pipelines_transactions;
+        let is_pipelined = self.is_pipelined(&seen, gap) || part.is_some() || is_of_transaction;
         if is_pipelined || matches!(found.verb.class, Class::Multi) {
-            self.batch(gap, (seen.shape, seen.frame), 1, is_pipelined);
+            self.batch(gap, (seen.shape, seen.frame), 1, is_pipelined && part != Some(Part::First));
         } else if let (Class::Exec, 0, Gap::RoundTrip(gap_ns)) = (found.verb.class, self.last.transaction.trips, gap) {
             self.last.batches.execute(gap_ns);
         } else if !self.last.batches.is_empty() && self.last.transaction.trips == 0 {
@@ -529,6 +534,12 @@ impl<'t> Watch<'_, 't> {
             self.last.unwaited.remember(seen.shape, self.last.trip.saturating_add(UNWAITED_SINGLY_TRIPS));
         }
         self.last.unwaited.has(seen.shape, self.last.trip)
+    }
+
+    /// Returns the role of the trip's commands in a batch that comes in parts.
+    fn part_of_batch(&self, frame: u32, gap: Gap) -> Option<Part> {
+        let waits = matches!(gap, Gap::RoundTrip(_)) && !self.last.batches.is_empty();
+        waits.then(|| self.last.batches.part(frame, self.trip.depth)).flatten()
     }
 
     /// Adds a batch to the row of small batches, or the rest of a batch.
@@ -652,10 +663,11 @@ impl<'t> Watch<'_, 't> {
     fn weigh(&mut self, seen: &Seen<'_>) -> Source {
         let trip = self.last.trip;
         let Last { loops, words, .. } = &mut *self.last;
+        let period = loops.period();
         let Some(evidence) = loops.evidence(seen.shape, seen.frame) else { return Source::default() };
         let command = Command::of(self.trip.command.from(1).take(ARGUMENTS_MAX));
         let read = (seen.found.verb.class == Class::Read).then_some(seen.key);
-        let source = evidence.compare(&command, read, words, trip);
+        let source = evidence.compare(&command, read, words, (trip, period));
         if let Some(reply) = &self.trip.reply {
             // The count that a write returns tells nothing, unless its words stand in a later command.
             let is_count = seen.found.verb.class == Class::Write && reply.start.first() == Some(&b':');
@@ -665,9 +677,10 @@ impl<'t> Watch<'_, 't> {
                 && evidence.may_be_digests(source)
                 && let Some(like) = digest::of_key(seen.key)
             {
-                words.learn_digest(reply.start, like, trip);
+                words.learn_digests(reply.start, like, trip);
             }
             let is_array = reply.start.first() == Some(&b'*');
+            evidence.measured(reply.text_len(), reply.number());
             evidence.answered(seen.answer.hash, is_silent, is_whole, is_array);
         }
         source

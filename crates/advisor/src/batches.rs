@@ -2,6 +2,9 @@
 //!
 //! A connection's last batches are counted by the frame of their first command, and by their size. A pause or a command outside the batches ends the
 //! counts, because the next batch may depend on it.
+//!
+//! Some libraries write the commands of a pipeline one by one, and a fast server answers the first part before the next one comes. Parts are
+//! known by whole batches of the same frame that came before.
 
 use crate::loops::CHUNK;
 
@@ -11,6 +14,9 @@ const SMALL_MAX: u32 = 16;
 const KINDS: usize = 4;
 /// With fewer batches, there is no loop.
 const BATCHES_MIN: u32 = 4;
+
+/// Number of batches of one size that shows the size of whole batches.
+const WHOLE_MIN: u32 = 2;
 
 /// Batches of one frame and size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +75,29 @@ pub struct Batches {
     current: Batch,
 }
 
+/// The role of commands that may be a part of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    First,
+    Rest,
+}
+
 impl Batches {
+    /// Returns the role of a few commands that begin with this frame. None if they are no part of the batches so far.
+    pub fn part(&self, frame: u32, depth: u32) -> Option<Part> {
+        let missing = self.usual_depth(self.current.frame).unwrap_or_default().saturating_sub(self.current.depth);
+        match self.current.shape != 0 && missing > 0 {
+            true => (depth <= missing && frame != self.current.frame).then_some(Part::Rest),
+            false => self.usual_depth(frame).filter(|usual| depth < *usual).map(|_| Part::First),
+        }
+    }
+
+    /// The size of whole batches of a frame, if some were seen.
+    fn usual_depth(&self, frame: u32) -> Option<u32> {
+        let is_whole = |kind: &&Batch| kind.frame == frame && kind.made >= WHOLE_MIN;
+        self.kinds.iter().filter(is_whole).map(|kind| kind.depth).max()
+    }
+
     /// Begins a batch that the client sent after the replies to the previous one.
     pub fn begin(&mut self, (shape, frame): (u64, u32), depth: u32, gap_ns: u64, tell: &mut dyn FnMut(SmallBatches)) {
         self.count(tell);
@@ -169,6 +197,25 @@ mod tests {
         assert_eq!(told((0..100).map(|_| (1, 200))), []);
         assert_eq!(told((0..3).map(|_| (1, 3))), []);
         assert_eq!(told((0..100).map(|turn| (1, if turn % 3 == 0 { 0 } else { 3 }))), []);
+    }
+
+    /// Two whole batches show the size. Of the others, the first command comes alone, or the first two.
+    #[test]
+    fn parts_of_usual_batches_are_known() {
+        let (mut state, mut made) = (Batches::default(), Vec::new());
+        let mut tell = |batches: SmallBatches| made.push(batches.made);
+        for turn in 0..20 {
+            let first = if turn < 2 { 5 } else { 1 + turn % 2 };
+            assert_eq!(state.part(1, first), (turn > 2).then_some(Part::First), "{turn}");
+            state.begin((10, 1), first, 10, &mut tell);
+            if first < 5 && turn > 2 {
+                assert_eq!((state.part(2, 5 - first), state.part(1, 1)), (Some(Part::Rest), None));
+                assert_eq!(state.part(2, 5), None);
+            }
+            state.extend(5 - first);
+        }
+        state.end(&mut tell);
+        assert_eq!(made, [20]);
     }
 
     #[test]

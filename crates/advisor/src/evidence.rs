@@ -8,8 +8,13 @@
 //! amounts as in the rounds before. A loop of predictable commands was known before it began, unless its commands stand
 //! in the replies.
 
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use base64::{Engine, alphabet};
+
+use crate::dates;
 use crate::digest;
 use crate::hash::{self, mix};
+use crate::shifts::Shifts;
 
 /// Number of words of replies and commands that are remembered: enough for a walk through a tree of some hundred nodes, level by level.
 const REMEMBERED: usize = 512;
@@ -34,6 +39,8 @@ const DIGITS_MAX: usize = 18;
 const OTHER_NUMBER: u64 = 3;
 /// Number of rounds after which digests of replies are no longer looked for in vain.
 const DIGESTS_MAX: u32 = 8;
+/// Texts in quotes of a reply whose digests are looked for.
+const QUOTED_MAX: usize = 8;
 /// Marks the hashes of numbers.
 const NUMBER: u64 = 0x4e55_4d42;
 /// Difference between the hashes of a number and the next one.
@@ -42,6 +49,16 @@ const NEXT: u32 = 0x9e37_79b1;
 const ASKED: u64 = 0x4153_4b44;
 /// Number of digits of hexadecimal numbers. Shorter ones stand in replies by chance.
 const HEX_DIGITS: std::ops::RangeInclusive<usize> = 4..=16;
+
+/// Bytes of Unix times, and of texts in Base64 that are decoded.
+const TOKEN_BYTES: std::ops::RangeInclusive<usize> = 8..=64;
+/// Tokens often lack their padding: it is no part of the word.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// A word, reduced to a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -246,18 +263,36 @@ impl Words {
         while let Some((payload, after)) = element(rest) {
             for word in words(payload) {
                 self.learn_word(word, trip, command);
+                if TOKEN_BYTES.contains(&word.len()) {
+                    self.learn_token(word, trip, command);
+                }
             }
             rest = after;
         }
         reply.len() as u64 == len
     }
 
-    /// Remembers the digest of a reply in the form of `like` as a word of the reply.
+    /// Remembers the digests of a reply, and of the texts in quotes in it, in the form of `like` as words of the reply.
     #[cold]
-    pub fn learn_digest(&mut self, reply: &[u8], like: &[u8], trip: u32) {
+    pub fn learn_digests(&mut self, reply: &[u8], like: &[u8], trip: u32) {
         let Some((payload, [])) = element(reply) else { return };
-        if let Some(digest) = digest::digest(payload, like) {
-            self.push(hashed(digest.as_bytes()).hash, trip);
+        let quoted = payload.split(|byte| matches!(byte, b'"' | b'\'')).skip(1).step_by(2).take(QUOTED_MAX);
+        for text in std::iter::once(payload).chain(quoted) {
+            if let Some(digest) = digest::digest(text, like) {
+                self.push(hashed(digest.as_bytes()).hash, trip);
+            }
+        }
+    }
+
+    /// Remembers the dates of a Unix time, and the words of a text in Base64.
+    fn learn_token(&mut self, word: &[u8], trip: u32, command: &Command) {
+        if let Some(dates) = number(word).1.and_then(dates::of_time) {
+            dates.into_iter().for_each(|date| self.push(number_hash(date), trip));
+        }
+        let is_mixed = word.iter().any(u8::is_ascii_uppercase) && word.iter().any(u8::is_ascii_lowercase);
+        let decoded = is_mixed.then(|| BASE64.decode(word).ok()).flatten();
+        if let Some(text) = decoded.filter(|text| text.iter().all(|byte| matches!(byte, b' '..=b'~'))) {
+            words(&text).for_each(|word| self.learn_word(word, trip, command));
         }
     }
 
@@ -289,6 +324,11 @@ impl Words {
     fn replied(&self, word: &Word, trip: u32) -> Option<u16> {
         let before = (word.kind == WordKind::Number).then(|| word.hash.wrapping_sub(NEXT));
         [Some(word.hash), before].into_iter().flatten().filter_map(|hash| self.distance(hash, trip)).min()
+    }
+
+    /// True if the reply of this many trips ago, or a later one, has a number.
+    pub fn named_last(&self, number: u64, trip: u32, trips: u16) -> bool {
+        self.distance(number_hash(number), trip).is_some_and(|distance| distance <= trips)
     }
 
     /// Remembers the words of a command that the command before did not have.
@@ -337,7 +377,7 @@ pub struct Source {
 
 /// Evidence from words that also occur by chance: each is looked for together with another word that is as frequent.
 #[derive(Clone, Copy, Debug, Default)]
-struct Occurrences {
+pub struct Occurrences {
     compared: u32,
     found: u32,
     /// Rounds in which the word was found and not the other one, and rounds with the other one only.
@@ -346,7 +386,13 @@ struct Occurrences {
 }
 
 impl Occurrences {
-    fn count(&mut self, is_found: bool, is_other: bool) {
+    /// Counts a round.
+    pub fn compare(&mut self) {
+        self.compared += 1;
+    }
+
+    /// Counts a round in which a word was looked for, and another one in its place.
+    pub fn count(&mut self, is_found: bool, is_other: bool) {
         self.found += u32::from(is_found);
         self.only_found += u32::from(is_found && !is_other);
         self.only_other += u32::from(is_other && !is_found);
@@ -354,7 +400,7 @@ impl Occurrences {
 
     /// True if at least this share of the words was found, in percent, and more often than the other words by three standard deviations.
     /// Rounds in which both occur say nothing (McNemar's test).
-    fn are_no_chance(&self, percent: u32) -> bool {
+    pub fn are_no_chance(&self, percent: u32) -> bool {
         let Occurrences { compared, found, only_found, only_other } = *self;
         let surplus = u64::from(only_found.saturating_sub(only_other));
         let variance = u64::from(only_found) + u64::from(only_other);
@@ -382,6 +428,8 @@ pub struct StepEvidence {
     small: Occurrences,
     /// The keys of a tree whose parent an earlier command has read.
     descents: Occurrences,
+    /// The way from key to key.
+    shifts: Shifts,
     /// Replies that told something new.
     pub telling: u32,
     /// Replies with a hidden part.
@@ -390,6 +438,9 @@ pub struct StepEvidence {
     pub pages: u32,
     /// The hash of the previous reply.
     reply: u64,
+    /// The number that the previous reply was, and the replies that were the next number.
+    number: Option<u64>,
+    counts_up: u32,
     /// True if the last command was equal to the one before.
     repeats: bool,
     /// Number of commands that were equal to the one before.
@@ -397,16 +448,22 @@ pub struct StepEvidence {
 }
 
 impl StepEvidence {
-    /// Compares a command with the one of the previous round. Returns the reply that its new words come from. `read` is the key if the
-    /// command reads it.
-    pub fn compare(&mut self, command: &Command, read: Option<&[u8]>, words: &mut Words, trip: u32) -> Source {
+    /// Compares a command with the one of the previous round, `period` trips ago. Returns the reply that its new words come from. `read` is
+    /// the key if the command reads it.
+    pub fn compare(
+        &mut self,
+        command: &Command,
+        read: Option<&[u8]>,
+        words: &mut Words,
+        (trip, period): (u32, u16),
+    ) -> Source {
         let before = std::mem::replace(&mut self.before, *command);
         if before.len == 0 && before.template == 0 {
             return Source::default();
         }
         self.compared += 1;
-        self.small.compared += 1;
-        self.descents.compared += 1;
+        self.small.compare();
+        self.descents.compare();
         let change = command.numbers.wrapping_sub(before.numbers);
         let is_alike = command.template == before.template;
         // The first change is the example for the others.
@@ -422,6 +479,7 @@ impl StepEvidence {
             self.look_for_small(command, &before, words);
         }
         if let Some(key) = read {
+            self.shifts.compare(key, words, trip, period);
             self.look_for_asked(command, &before, key, words, trip);
         }
         source(command, &before, words, trip)
@@ -450,6 +508,23 @@ impl StepEvidence {
     /// True if the client goes down a tree with paths or numbers as keys. A reply decides about the way, although it names no child.
     pub fn descends(&self) -> bool {
         self.descents.are_no_chance(70)
+    }
+
+    /// Takes the length of the present reply's text, and the number of a reply that is one.
+    pub fn measured(&mut self, text_len: u64, number: Option<u64>) {
+        self.shifts.answered(text_len);
+        let before = std::mem::replace(&mut self.number, number);
+        self.counts_up += u32::from(number.is_some() && number == before.map(|before| before + 1));
+    }
+
+    /// True if nearly each reply is the number behind that of the reply before: the length of a list that grows, for example.
+    pub fn counts_up(&self) -> bool {
+        self.compared > 2 && self.counts_up * 10 >= self.compared * 9
+    }
+
+    /// True if the replies lead from key to key.
+    pub fn is_led_on(&self) -> bool {
+        self.shifts.lead_on()
     }
 
     /// Takes the reply of the present round.
@@ -494,8 +569,9 @@ impl StepEvidence {
 
     /// Begins a new part of the same loop.
     pub fn begin_part(&mut self) {
-        let StepEvidence { before, change, reply, small, descents, .. } = *self;
-        *self = StepEvidence { before, change, reply, small, descents, ..StepEvidence::default() };
+        let StepEvidence { before, change, reply, number, small, descents, mut shifts, .. } = *self;
+        shifts.begin_part();
+        *self = StepEvidence { before, change, reply, number, small, descents, shifts, ..StepEvidence::default() };
     }
 }
 
@@ -568,9 +644,9 @@ mod tests {
     /// The distance to the reply that the second command's new words come from.
     fn distance(first: &str, reply: &str, second: &str) -> u16 {
         let (mut replies, mut step) = (Words::default(), StepEvidence::default());
-        step.compare(&command(first), None, &mut replies, 1);
+        step.compare(&command(first), None, &mut replies, (1, 1));
         replies.learn(reply.as_bytes(), reply.len() as u64, 1, &command(first));
-        step.compare(&command(second), None, &mut replies, 2).distance
+        step.compare(&command(second), None, &mut replies, (2, 1)).distance
     }
 
     #[test]
@@ -600,7 +676,7 @@ mod tests {
     fn evidence(commands: &[&str]) -> StepEvidence {
         let mut step = StepEvidence::default();
         for text in commands {
-            step.compare(&command(text), None, &mut Words::default(), 1);
+            step.compare(&command(text), None, &mut Words::default(), (1, 1));
         }
         step
     }
@@ -630,7 +706,7 @@ mod tests {
             let reply = format!("{number} {other}");
             let reply = format!("${}\r\n{reply}\r\n", reply.len());
             replies.learn(reply.as_bytes(), reply.len() as u64, round, &Command::default());
-            step.compare(&command(&format!("GET node:{number}")), None, &mut replies, round + 1);
+            step.compare(&command(&format!("GET node:{number}")), None, &mut replies, (round + 1, 1));
         }
         assert!(step.follows_small_numbers());
     }

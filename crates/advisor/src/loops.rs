@@ -227,9 +227,11 @@ impl RoundStep {
         self.sourced * 2 > self.made
     }
 
-    /// True if each command takes a small number from its own previous reply. Numbers that grow evenly do so by chance.
+    /// True if each command takes a small number from its own previous reply. Numbers that grow evenly do so by chance. So do numbers behind
+    /// pushes to one list: its length is the number of the push.
     fn counts_on(&self) -> bool {
-        self.counted * 2 > self.made && !self.evidence.is_predictable()
+        let is_length = self.class == Class::Write && self.has_one_key() && self.evidence.counts_up();
+        self.counted * 2 > self.made && !self.evidence.is_predictable() && !is_length
     }
 
     /// True if the replies mostly tell something new.
@@ -244,7 +246,7 @@ impl RoundStep {
         let is_predictable = self.evidence.is_predictable();
         // A new word that does not stand in replies by chance is evidence even in a short run.
         let is_traced = compared > 0 && (self.traced * 10 >= compared * 7 || self.goes_to_named());
-        let is_guided = self.evidence.follows_small_numbers() || self.evidence.descends();
+        let is_guided = self.evidence.follows_small_numbers() || self.evidence.descends() || self.evidence.is_led_on();
         let is_search = tells && is_guided || self.evidence.halved * 2 > compared;
         !is_predictable && (is_traced || compared >= COMPARED_MIN && (is_search || self.may_search(tells)))
     }
@@ -646,6 +648,11 @@ impl Loops {
     #[inline]
     pub fn is_running(&self) -> bool {
         self.run.period != 0
+    }
+
+    /// The number of steps of the current loop; 0 without one.
+    pub fn period(&self) -> u16 {
+        self.run.period.into()
     }
 
     /// The evidence about the step that a trip of this shape and frame continues.

@@ -257,8 +257,12 @@ impl Watched {
 
     /// Begins a batch.
     fn begin(&mut self, depth: u32, time_ns: u64, advisor: &mut Advisor) {
-        if depth == 1 && self.lacks_exec() {
-            self.exec_ns = Some(time_ns);
+        if self.lacks_exec() {
+            match depth {
+                1 => self.exec_ns = Some(time_ns),
+                // The client sends the commands of a transaction in parts.
+                _ => self.told = self.told.map(|told| told + depth),
+            }
             return;
         }
         self.exec_ns = None;

@@ -100,6 +100,13 @@ impl RoundTrip {
         self.kernel_ns.is_some_and(|network_ns| gap_ns < network_ns / 2)
     }
 
+    /// True if a gap is a round trip of a network that the kernel has measured, and that takes at least this time.
+    #[inline]
+    pub fn is_far_trip(self, gap_ns: u64, least_ns: u64) -> bool {
+        let is_far = self.kernel_ns.is_some_and(|network_ns| network_ns >= least_ns);
+        is_far && !self.is_too_soon(gap_ns) && gap_ns <= self.longest_ns()
+    }
+
     /// True if a slow network can't be told from a client that thinks before each command. On a busy machine a login is
     /// slow, too.
     pub fn is_unsure(self) -> bool {

@@ -48,6 +48,22 @@ pub struct Trip<'a> {
 }
 
 impl Reply<'_> {
+    /// Returns the length of a text; 0 for other replies.
+    pub(crate) fn text_len(&self) -> u64 {
+        self.head(b'$').unwrap_or_default()
+    }
+
+    /// Returns the number of a reply that is one, unless it is negative.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.head(b':')
+    }
+
+    fn head(&self, kind: u8) -> Option<u64> {
+        let rest = self.start.strip_prefix(&[kind])?;
+        let end = rest.iter().position(|&byte| byte == b'\r')?;
+        resp::num::parse_i64(&rest[..end])?.try_into().ok()
+    }
+
     /// Returns 1 if this is the reply to a redirected command (MOVED), otherwise 0.
     #[must_use]
     pub fn redirected(&self) -> u32 {

@@ -258,3 +258,22 @@ fn transactions_with_a_late_exec_are_small_pipelines() {
     assert!(found.contains(&(Kind::Loop, 100)) && found.contains(&(Kind::SmallPipelines, 60 * 2)), "{found:?}");
     assert_eq!(found.len(), 2, "{found:?}");
 }
+
+/// A client that writes the commands of a transaction one by one: the batches have any sizes.
+#[test]
+fn transactions_in_parts_are_small_pipelines() {
+    let mut lines = Lines::default();
+    for number in 0..60 {
+        let first = [4, 2, 1, 2][number % 4];
+        lines.add(100, &format!("batch {first}"));
+        lines.add(1, "\"MULTI\" => \"+OK\\r\\n\"");
+        if first < 4 {
+            lines.add(60, &format!("batch {}", 4 - first));
+        }
+        lines.add(1, &format!("\"HSET\" \"seat:{number}\" \"state\" \"sold\" => \":1\\r\\n\""));
+        lines.add(1, "\"INCR\" \"sold\" => \":7\\r\\n\"");
+        lines.add(1, "\"EXEC\" => \"*2\\r\\n:1\\r\\n:7\\r\\n\"");
+    }
+    let found = lines.find_before_loop();
+    assert!(found.contains(&(Kind::SmallPipelines, 60)), "{found:?}");
+}

@@ -1,6 +1,8 @@
 //! Loops, and traffic that only looks like a loop.
 
 use super::traffic::{COMMAND_NS, Noise, ROUND_TRIP_NS, TRIP_NS, Traffic, steps, trips};
+use crate::Connection;
+use crate::client::Client;
 use crate::findings::{Confidence, Kind};
 
 #[test]
@@ -645,4 +647,42 @@ fn ranges_of_places_and_of_scores_differ() {
         let group = traffic.only();
         assert_eq!((group.total.kind, steps(&group)), (Kind::Loop, vec![expected.to_owned()]));
     }
+}
+
+/// The length of the list, which each push replies, is the number of the job by chance.
+#[test]
+fn pushes_of_numbered_jobs_are_a_loop() {
+    let mut traffic = Traffic::new();
+    for number in 0..100_u64 {
+        let job = format!("{{\"image\":\"/img/{number}.jpg\",\"id\":{}}}", number * 7_919_117 % 1_000_003);
+        traffic.send(&format!("LPUSH queue:thumbnails {job}"), &format!(":{}", number + 1));
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, trips(&group)), (Kind::Loop, (100, 1)));
+}
+
+/// Sends the reads of one thread over two connections, or those of several threads.
+fn spread_over_two(threads: bool) -> u64 {
+    const NETWORK_NS: u64 = 1_000_000;
+    let mut traffic = Traffic::new();
+    let mut other = Connection::opened(2, Client { name: "importer".to_owned(), ..Client::default() }, 0);
+    traffic.connection.set_round_trip(NETWORK_NS);
+    other.set_round_trip(NETWORK_NS);
+    for number in 0..400_u64 {
+        let random = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        traffic.gap_ns = if threads { random % 16 * 300_000 } else { NETWORK_NS + 100_000 };
+        if random.is_multiple_of(3) {
+            std::mem::swap(&mut traffic.connection, &mut other);
+        }
+        traffic.send(&format!("GET user:{}", number * 7919 % 1009), &format!("name {random}"));
+    }
+    traffic.advisor.closed(&mut other, traffic.now_ns);
+    traffic.groups().iter().map(|group| group.total.sums.made).sum()
+}
+
+/// rueidis sends the commands of one thread over several connections, in any order.
+#[test]
+fn a_loop_over_several_connections_is_found() {
+    assert!(spread_over_two(false) > 300);
+    assert_eq!(spread_over_two(true), 0);
 }

@@ -276,6 +276,29 @@ fn transactions_with_a_late_exec_are_small_pipelines() {
     assert_eq!((steps(&group), trips(&group)), (vec!["HSET row:<n>".to_owned()], (200, 1)));
 }
 
+/// The library writes each command by itself, and the server often answers the first one before the next ones come.
+#[test]
+fn pipelines_that_come_in_parts_are_small_pipelines() {
+    let mut traffic = Traffic::new();
+    for number in 0..100 {
+        match number % 5 {
+            0..=2 => traffic.batch("SADD queues mail", 3),
+            3 => {
+                traffic.send("SADD queues mail", ":0");
+                traffic.batch(&format!("LPUSH queue:mail job{number}"), 2);
+            }
+            _ => {
+                traffic.send("SADD queues mail", ":0");
+                traffic.send(&format!("LPUSH queue:mail job{number}"), &format!(":{number}"));
+                traffic.send("INCR sent", &format!(":{number}"));
+            }
+        }
+    }
+    let group = traffic.only();
+    assert_eq!((group.total.kind, steps(&group)), (Kind::SmallPipelines, vec!["SADD queues".to_owned()]));
+    assert_eq!(trips(&group), (100, 1));
+}
+
 /// A client with an old map of the slots loses a round trip for each redirected command, in pipelines, too.
 #[test]
 fn redirected_commands_are_counted() {

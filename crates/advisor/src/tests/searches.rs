@@ -291,3 +291,64 @@ fn numbers_in_any_order_are_no_tree() {
     }
     assert_eq!(steps(&traffic.only()), ["GET seat:<n>"]);
 }
+
+/// Sends reads, each with its key and its reply.
+fn assert_chain(reads: impl Iterator<Item = (String, String)>) {
+    let mut traffic = Traffic::new();
+    reads.for_each(|(key, text)| traffic.send(&format!("GET {key}"), &text));
+    traffic.assert_clean();
+}
+
+fn amount(n: u64) -> u64 {
+    n * n * 31 % 57 + 2
+}
+
+/// The key lies as far behind the last one as a number of the reply tells.
+#[test]
+fn keys_at_a_distance_from_the_reply_are_a_chain() {
+    assert_chain((1..100).scan(9000, |place, n| {
+        let key = format!("backup:{place}");
+        *place -= amount(n);
+        Some((key, format!("{{\"kind\":\"part\",\"back\":{}}}", amount(n))))
+    }));
+}
+
+#[test]
+fn segments_behind_values_of_any_length_are_a_chain() {
+    assert_chain((1..100).scan(0, |place, n| {
+        let key = format!("segment:{place}");
+        *place += amount(n);
+        Some((key, "x".repeat(amount(n) as usize)))
+    }));
+}
+
+#[test]
+fn a_walk_from_cell_to_cell_is_clean() {
+    assert_chain((1..100).scan((0, 0), |(x, y), n: u64| {
+        let key = format!("cell:{x}:{y}");
+        let goes_east = amount(n).is_multiple_of(2);
+        *if goes_east { x } else { y } += 1;
+        Some((key, if goes_east { "E" } else { "N" }.to_owned()))
+    }));
+}
+
+#[test]
+fn keys_of_times_and_of_tokens_in_replies_are_a_chain() {
+    use base64::Engine;
+    assert_chain((1..100).scan(1_750_000_000, |time, n| {
+        let [_, hour] = crate::dates::of_time(*time).unwrap();
+        *time += amount(n) * 4000;
+        Some((format!("hour:{hour}"), format!("{{\"next\":{time},\"errors\":{}}}", amount(n) % 9)))
+    }));
+    let token = |n: u64| base64::engine::general_purpose::STANDARD.encode(format!("v1|{}", n * n * 7919 % 100_003));
+    let page = |n: u64| (format!("page:{}", n * n * 7919 % 100_003), format!("{{\"token\":\"{}\"}}", token(n + 1)));
+    assert_chain((1..100).map(page));
+}
+
+/// The key is the digest of a link in the page before.
+#[test]
+fn digests_of_links_are_a_chain() {
+    let link = |n: u64| format!("https://site{}.example/{n}", n * 7919 % 97);
+    let key = |n: u64| format!("page:{}", crate::digest::digest(link(n).as_bytes(), &[b'0'; 40]).unwrap());
+    assert_chain((1..100).map(|n| (key(n), format!("<a href=\"{}\">next</a>", link(n + 1)))));
+}
