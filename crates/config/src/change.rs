@@ -218,6 +218,9 @@ mod tests {
         check_set("hz", "501", "500");
         check_set("notify-keyspace-events", "KEA", "AKE");
         check_set("save", "900 1 300 10", "900 1 300 10");
+        check_set("repl-backlog-size", "1", "16384");
+        check_set("cluster-link-sendbuf-limit", "18446744073709551615", "18446744073709551615");
+        check_set("cluster-slot-migration-log-max-len", "9223372036854775807", "9223372036854775807");
         check_set("save", "", "");
         check_set("bind", "", "");
         check_set("bind", "127.0.0.1 ::1", "127.0.0.1 ::1");
@@ -237,6 +240,9 @@ mod tests {
         check_failed(&["hz", "20", "maxmemory", "-1"], "maxmemory", "argument must be a memory value");
         check_failed(&["port", "99999"], "port", "argument must be between 0 and 65535 inclusive");
         check_failed(&["maxclients", "0"], "maxclients", "argument must be between 1 and 4294967295 inclusive");
+        check_failed(&["maxmemory-samples", "65"], "maxmemory-samples", "argument must be between 1 and 64 inclusive");
+        let failover = "cluster-manual-failover-timeout";
+        check_failed(&[failover, "0"], failover, "argument must be between 1 and 2147483647 inclusive");
         check_failed(&["save", " 3600  1"], "save", "Invalid save parameters");
         check_failed(&["lua-time-limit", "x"], "lua-time-limit", "argument couldn't be parsed into an integer");
         check_failed(&["dir", "/"], "dir", "can't set protected config");

@@ -135,7 +135,7 @@ impl Directive {
     }
 
     pub(super) const fn bytes(name: &'static str, min: u64, default: &'static str) -> Directive {
-        Directive::new(name, ValueKind::Bytes { min, max: i64::MAX as u64 }, default)
+        Directive::new(name, ValueKind::Bytes { min, max: i64::MAX as u64, keep_min: 0 }, default)
     }
 
     pub(super) const fn text(name: &'static str, default: &'static str) -> Directive {

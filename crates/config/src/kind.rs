@@ -21,12 +21,15 @@ pub enum ValueKind {
         /// The range of stored numbers.
         keep: (i64, i64),
     },
-    /// A number of bytes with an optional unit (`1kb` is 1024 bytes, `1k` is 1000), `min..=max`.
+    /// A number of bytes with an optional unit (`1kb` is 1024 bytes, `1k` is 1000), `min..=max`; accepted
+    /// numbers below `keep_min` are raised to it.
     Bytes {
         /// The minimum of accepted numbers.
         min: u64,
         /// The maximum of accepted numbers.
         max: u64,
+        /// The minimum of stored numbers.
+        keep_min: u64,
     },
     /// A number of bytes like [`ValueKind::Bytes`], or a percentage up to `100%`, which is stored as a negative number.
     BytesOrPercent,
@@ -92,9 +95,10 @@ impl ValueKind {
         match self {
             ValueKind::Bool => parse_bool(arg),
             ValueKind::Int { min, max, keep } => parse_int(arg, min, max).map(|int| int.clamp(keep.0, keep.1).into()),
-            ValueKind::Bytes { min, max } => {
-                parse_bytes(arg).ok_or(NOT_BYTES.into()).and_then(|bytes| in_range(bytes, min, max))
-            }
+            ValueKind::Bytes { min, max, keep_min } => parse_bytes(arg)
+                .ok_or(NOT_BYTES.into())
+                .and_then(|bytes| in_range(bytes, min, max))
+                .map(|bytes| bytes.max(keep_min.into())),
             ValueKind::BytesOrPercent => return parse_bytes_or_percent(arg).map(Value::Number),
             ValueKind::BytesOrUnlimited => parse_bytes_or_unlimited(arg),
             ValueKind::Octal { max } => parse_octal(arg, max),
@@ -148,10 +152,11 @@ impl ValueKind {
 }
 
 fn parse_bytes_or_unlimited(arg: &str) -> Result<i128, String> {
-    match arg.starts_with('-') {
-        true => parse_int(arg, -1, i64::MAX).map(i128::from),
-        false => parse_bytes(arg).ok_or(NOT_BYTES.into()).and_then(|bytes| in_range(bytes, 0, i64::MAX as u64)),
-    }
+    let bytes = match canonical_int(arg).filter(|&int| int < 0) {
+        Some(negative) => negative.into(),
+        None => i128::from(parse_bytes(arg).ok_or(NOT_BYTES)?),
+    };
+    in_range(bytes, -1, i64::MAX.into())
 }
 
 fn parse_bool(arg: &str) -> Result<i128, String> {
@@ -278,7 +283,7 @@ mod tests {
 
     #[test]
     fn memory() {
-        let kind = ValueKind::Bytes { min: 0, max: u64::MAX };
+        let kind = ValueKind::Bytes { min: 0, max: u64::MAX, keep_min: 0 };
         for (arg, bytes) in [("0", "0"), ("1k", "1000"), ("1KB", "1024"), ("2m", "2000000"), ("2Mb", "2097152")] {
             check(kind, arg, Ok(bytes));
         }
@@ -289,7 +294,25 @@ mod tests {
         for arg in ["-1", "+1", "1.5gb", " 1", "1 mb", "1t", "18446744073709551616", "18446744073709551615k"] {
             check(kind, arg, Err("argument must be a memory value"));
         }
-        check(ValueKind::Bytes { min: 5, max: 9 }, "4", Err("argument must be between 5 and 9 inclusive"));
+        let kind = ValueKind::Bytes { min: 5, max: 9, keep_min: 7 };
+        check(kind, "4", Err("argument must be between 5 and 9 inclusive"));
+        check(kind, "5", Ok("7"));
+        check(kind, "8", Ok("8"));
+    }
+
+    #[test]
+    fn memory_or_unlimited() {
+        let kind = ValueKind::BytesOrUnlimited;
+        for (arg, shown) in [("-1", "-1"), ("0", "0"), ("1kb", "1024"), ("9223372036854775807", "9223372036854775807")]
+        {
+            check(kind, arg, Ok(shown));
+        }
+        for arg in ["-2", "9223372036854775808"] {
+            check(kind, arg, Err("argument must be between -1 and 9223372036854775807 inclusive"));
+        }
+        for arg in ["-1kb", "-10%", "x", "-"] {
+            check(kind, arg, Err("argument must be a memory value"));
+        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::table::TABLE;
 /// buffer has room for its other contents, so that requests are always framed or refused.
 pub const QUERY_BYTES_MAX: u64 = 3 << 30;
 /// Redis's minimum, and Penstock's maximum.
-const QUERY_BYTES: ValueKind = ValueKind::Bytes { min: 1 << 20, max: QUERY_BYTES_MAX };
+const QUERY_BYTES: ValueKind = ValueKind::Bytes { min: 1 << 20, max: QUERY_BYTES_MAX, keep_min: 0 };
 
 /// Declares an enum with a directive's words as variants, in the order of Redis's error text.
 macro_rules! choices {
@@ -462,11 +462,12 @@ settings! {
     pipeline_token_ttl_s: Int = Directive::int("pipeline-token-ttl", 1, PIPELINE_TOKEN_TTL_S_MAX, "3600");
 
     /// Maximum size of the data in bytes, 0 for no limit.
-    maxmemory: Bytes = Directive::new("maxmemory", ValueKind::Bytes { min: 0, max: u64::MAX }, "0").applied(Apply::MemoryLimit);
+    maxmemory: Bytes = Directive::new("maxmemory", ValueKind::Bytes { min: 0, max: u64::MAX, keep_min: 0 }, "0")
+        .applied(Apply::MemoryLimit);
     /// The action once `maxmemory` is reached.
     maxmemory_policy: Choice<MaxmemoryPolicy> = Directive::choice("maxmemory-policy", POLICIES, "noeviction");
     /// Number of keys to sample for each eviction.
-    maxmemory_samples: Int = Directive::int("maxmemory-samples", 1, i32::MAX as i64, "5");
+    maxmemory_samples: Int = Directive::int("maxmemory-samples", 1, 64, "5");
     /// The delay that eviction may cause, from 0 to 100.
     maxmemory_eviction_tenacity: Int = Directive::int("maxmemory-eviction-tenacity", 0, 100, "10");
     /// Controls the number of hits that saturate a key's usage counter: more with a higher value.
@@ -602,7 +603,8 @@ settings! {
     repl_ping_replica_period_s: Int = Directive::int("repl-ping-replica-period", 1, i32::MAX as i64, "10")
         .alias(&["repl-ping-slave-period"]);
     /// Size of the backlog for replicas with a broken link, in bytes.
-    repl_backlog_size: Bytes = Directive::bytes("repl-backlog-size", 1, "10mb");
+    repl_backlog_size: Bytes = Directive::new("repl-backlog-size",
+        ValueKind::Bytes { min: 1, max: i64::MAX as u64, keep_min: 16 << 10 }, "10mb");
     /// Seconds that the stream continues without replicas, 0 for ever.
     repl_backlog_ttl_s: Int = Directive::count("repl-backlog-ttl", "3600");
     /// Seconds that the shutdown waits for replicas to receive everything.
@@ -652,7 +654,8 @@ settings! {
     cluster_allow_replica_migration: Flag = Directive::bool("cluster-allow-replica-migration", "yes")
         .applied(Apply::Cluster);
     /// Maximum size of the queue to a node in bytes, 0 for no limit.
-    cluster_link_sendbuf_limit: Bytes = Directive::bytes("cluster-link-sendbuf-limit", 0, "0").applied(Apply::Cluster);
+    cluster_link_sendbuf_limit: Bytes = Directive::new("cluster-link-sendbuf-limit",
+        ValueKind::Bytes { min: 0, max: u64::MAX, keep_min: 0 }, "0").applied(Apply::Cluster);
     /// Number of nodes in the gossip of a PING, in percent of the known nodes; at least three nodes.
     cluster_message_gossip_perc: Int = Directive::int("cluster-message-gossip-perc", 1, 100, "10").hidden()
         .applied(Apply::Cluster);
@@ -691,12 +694,12 @@ settings! {
     cluster_config_save_behavior: Choice<ClusterSave> = Directive::choice("cluster-config-save-behavior", CLUSTER_SAVES,
         "sync").applied(Apply::Cluster);
     /// Time limit of CLUSTER FAILOVER in milliseconds.
-    cluster_manual_failover_timeout_ms: Int = Directive::natural("cluster-manual-failover-timeout", "5000")
-        .applied(Apply::Cluster);
+    cluster_manual_failover_timeout_ms: Int = Directive::int("cluster-manual-failover-timeout", 1,
+        i32::MAX as i64, "5000").applied(Apply::Cluster);
     /// The admission of commands and transactions with keys in several slots.
     cluster_cross_slot: Choice<CrossSlot> = Directive::choice("cluster-cross-slot", CROSS_SLOTS, "no");
     /// Length of the log of moves of slots. Moves that are under way are always in the log.
-    cluster_slot_migration_log_max_len: Int = Directive::natural("cluster-slot-migration-log-max-len", "1000");
+    cluster_slot_migration_log_max_len: Int = Directive::count("cluster-slot-migration-log-max-len", "1000");
     /// Bytes of changes that the target of moving slots may lack when writes are held; -1 for any number.
     slot_migration_max_failover_repl_bytes: Int = Directive::new("slot-migration-max-failover-repl-bytes",
         ValueKind::BytesOrUnlimited, "0");

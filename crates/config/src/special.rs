@@ -211,8 +211,10 @@ pub(super) fn check_percentiles(args: &[&str]) -> Result<Vec<String>, String> {
 fn percentile(arg: &str) -> Result<String, String> {
     match arg.parse::<f64>() {
         Ok(percentile) if (0.0..=100.0).contains(&percentile) => Ok(percentile.to_string()),
-        Ok(_) => Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".into()),
-        Err(_) => Err("Invalid latency-tracking-info-percentiles parameters".into()),
+        Ok(percentile) if !percentile.is_nan() => {
+            Err("latency-tracking-info-percentiles parameters should sit between [0.0,100.0]".into())
+        }
+        _ => Err("Invalid latency-tracking-info-percentiles parameters".into()),
     }
 }
 
@@ -390,8 +392,12 @@ mod tests {
     fn percentiles_are_numbers_up_to_a_hundred() {
         assert_eq!(check_percentiles(&["50.5", "99.95", "1e1"]), Ok(vec!["50.5".into(), "99.95".into(), "10".into()]));
         assert_eq!(check_percentiles(&[""]), Ok(vec![]));
-        for arg in ["101", "-1", "nan", "x", ""] {
-            assert!(check_percentiles(&[arg, "1"]).is_err(), "{arg}");
+        let range = "latency-tracking-info-percentiles parameters should sit between [0.0,100.0]";
+        let invalid = "Invalid latency-tracking-info-percentiles parameters";
+        for (arg, error) in
+            [("101", range), ("-1", range), ("inf", range), ("nan", invalid), ("x", invalid), ("", invalid)]
+        {
+            assert_eq!(check_percentiles(&[arg, "1"]), Err(error.into()), "{arg}");
         }
     }
 
