@@ -12,9 +12,8 @@ use crate::error::Outcome;
 use crate::strings::text;
 
 pub(super) fn bitcount(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let relative = RelativeRange::of_count(call, 2);
+    let relative = RelativeRange::of_count(call, 2)?;
     let Some(view) = call.db.view(call.key(1)) else {
-        // As in Redis 7, a missing key yields 0 without checks of the other arguments.
         call.reply.int(0);
         return Ok(());
     };
@@ -24,7 +23,7 @@ pub(super) fn bitcount(call: &mut Call<'_, '_, '_>) -> Outcome {
         Some(long) => long.count_ones(part),
         None => count_ones(&bytes[part]),
     };
-    let range = relative?.and_then(|relative| relative.within(&bytes));
+    let range = relative.and_then(|relative| relative.within(&bytes));
     let count = range.map_or(0, |range| count_within(&bytes, range, ones));
     call.reply.int(count.cast_signed());
     Ok(())

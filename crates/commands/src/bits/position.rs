@@ -11,14 +11,13 @@ pub(super) fn bitpos(call: &mut Call<'_, '_, '_>) -> Outcome {
         1 => true,
         _ => return Err(Error::fixed("ERR The bit argument must be 1 or 0.")),
     };
-    let relative = RelativeRange::of_position(call, 3);
+    let relative = RelativeRange::of_position(call, 3)?;
     let Some(view) = call.db.view(call.key(1)) else {
-        // A missing key counts as endless zeros; the other arguments aren't checked.
+        // A missing key counts as endless zeros.
         call.reply.int(if wanted { -1 } else { 0 });
         return Ok(());
     };
     let bytes = text(view)?;
-    let relative = relative?;
     let found = match relative.within(&bytes) {
         None => None,
         // Zeros follow the string, unless the range has an end.

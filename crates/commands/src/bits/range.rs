@@ -51,11 +51,9 @@ impl RelativeRange {
             0 => Ok(Some(RelativeRange::WHOLE)),
             2 | 3 => {
                 let (start, end) = (call.int(index)?, call.int(index + 1)?);
-                if start < 0 && end < 0 && start > end {
-                    // As in Redis 7, an invalid unit is then ignored.
-                    return Ok(None);
-                }
-                Ok(Some(RelativeRange { start, end: Some(end), unit: RangeUnit::parse(call, index + 2)? }))
+                let unit = RangeUnit::parse(call, index + 2)?;
+                let is_empty = start < 0 && end < 0 && start > end;
+                Ok((!is_empty).then_some(RelativeRange { start, end: Some(end), unit }))
             }
             _ => Err(Error::SYNTAX),
         }
