@@ -388,8 +388,13 @@ impl FlagReader<'_> {
     }
 
     fn mode(&self) -> Result<Mode, Exit> {
-        if let Some(subcommand) = self.value(id::CLUSTER) {
-            return Ok(Mode::Cluster(Box::new(self.cluster(subcommand)?)));
+        // Numbers of modes that aren't asked for must be valid, too.
+        let cluster = self.cluster(self.value(id::CLUSTER).unwrap_or_default())?;
+        let samples = self.number(id::MEMKEYS_SAMPLES)?;
+        let pipe_seconds = self.number(id::PIPE_TIMEOUT)?.unwrap_or(PIPE_TIMEOUT_SECONDS);
+        let intrinsic_latency = self.seconds(id::INTRINSIC_LATENCY)?;
+        if self.value(id::CLUSTER).is_some() {
+            return Ok(Mode::Cluster(Box::new(cluster)));
         }
         let plain = [
             (id::LATENCY, Mode::Latency),
@@ -403,12 +408,11 @@ impl FlagReader<'_> {
             (id::SCAN, Mode::Scan),
             (id::REPLICA, Mode::Replica),
         ];
-        if let Some(samples) = self.number(id::MEMKEYS_SAMPLES)? {
+        if let Some(samples) = samples {
             return Ok(Mode::MemKeys(Some(samples)));
         }
         if self.flag(id::PIPE) {
-            let seconds = self.number(id::PIPE_TIMEOUT)?.unwrap_or(PIPE_TIMEOUT_SECONDS);
-            return Ok(Mode::Pipe { timeout: Some(Duration::from_secs(seconds)).filter(|wait| !wait.is_zero()) });
+            return Ok(Mode::Pipe { timeout: Some(Duration::from_secs(pipe_seconds)).filter(|wait| !wait.is_zero()) });
         }
         if let Some((_, mode)) = plain.into_iter().find(|(id, _)| self.flag(id)) {
             return Ok(mode);
@@ -416,7 +420,7 @@ impl FlagReader<'_> {
         if let Some(path) = self.value(id::RDB) {
             return Ok(Mode::Rdb(path.into()));
         }
-        if let Some(time) = self.seconds(id::INTRINSIC_LATENCY)? {
+        if let Some(time) = intrinsic_latency {
             return Ok(Mode::IntrinsicLatency(time));
         }
         Ok(self.value(id::EVAL).map_or(Mode::Commands, |file| Mode::Eval(file.into())))

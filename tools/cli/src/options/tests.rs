@@ -174,6 +174,10 @@ fn invalid_command_lines_get_a_message() {
         (&["-p", "abc"], "penstock cli: 'abc' is not a valid number for -p"),
         (&["-p", "70000"], "penstock cli: '70000' is not a valid number for -p"),
         (&["-i", "-1"], "penstock cli: '-1' is not a valid number for -i"),
+        (&["--pipe-timeout", "x", "PING"], "penstock cli: 'x' is not a valid number for --pipe-timeout"),
+        (&["--stat", "--intrinsic-latency", "-1"], "penstock cli: '-1' is not a valid number for --intrinsic-latency"),
+        (&["--bigkeys", "--cluster-slots", "1.5"], "penstock cli: '1.5' is not a valid number for --cluster-slots"),
+        (&["--pipe", "--memkeys-samples", ""], "penstock cli: '' is not a valid number for --memkeys-samples"),
         (&["--eval", "f", "--ldb"], "penstock cli: '--ldb' is not supported: there is no Lua debugger; use redis-cli"),
     ] {
         assert_eq!(trouble(words), text, "{words:?}");
