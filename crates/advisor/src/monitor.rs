@@ -95,7 +95,7 @@ fn time(line: &[u8]) -> Option<(u64, &[u8])> {
     let (microseconds, rest) = (rest.get(..6)?, rest.get(6..)?);
     let number = |digits: &[u8]| {
         let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
-        is_number.then(|| resp::num::parse_cursor(digits)).flatten()
+        is_number.then(|| resp::num::parse_u64_lenient(digits)).flatten()
     };
     // Microseconds may have leading zeros.
     let microseconds = microseconds

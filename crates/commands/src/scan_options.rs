@@ -117,7 +117,7 @@ impl ScanResults<'_, '_> {
 
 /// Parses the argument at `index` as a cursor.
 pub fn cursor(call: &Call<'_, '_, '_>, index: usize) -> Result<u64, Error> {
-    num::parse_cursor(call.arg(index)).ok_or(Error::INVALID_CURSOR)
+    num::parse_u64_lenient(call.arg(index)).ok_or(Error::INVALID_CURSOR)
 }
 
 /// Writes the reply of a scan without results.

@@ -89,16 +89,18 @@ fn parse_eight_digits(chunk: u64) -> Option<u64> {
     Some((fours * 10_000 + (fours >> 32)) & 0xffff_ffff)
 }
 
-/// Parses the cursor of the SCAN commands as leniently as Redis does; `None` corresponds to Redis's "invalid cursor".
+/// Parses an unsigned number as leniently as Redis parses cursors of the SCAN commands and the numbers of stream IDs;
+/// `None` corresponds to its "invalid cursor".
 ///
-/// Redis calls C's `strtoul`, so a sign is allowed (a negative cursor wraps around), the text ends at its first zero
-/// byte, and an empty text is cursor 0. A leading space and a value beyond 64 bits are refused.
-pub fn parse_cursor(text: &[u8]) -> Option<u64> {
+/// Canonical numbers must not be negative. Other texts are read by C's `strtoull`: blanks and a sign may precede the
+/// digits (a negative number wraps around), and the text ends at its first zero byte.
+pub fn parse_u64_lenient(text: &[u8]) -> Option<u64> {
     let text = until_nul(text);
-    if text.is_empty() {
-        return Some(0);
+    if let Some(number) = parse_i64(text) {
+        return u64::try_from(number).ok();
     }
-    let (negative, digits) = split_sign(text);
+    let start = text.iter().position(|byte| !is_c_space(*byte))?;
+    let (negative, digits) = split_sign(&text[start..]);
     if digits.is_empty() {
         return None;
     }
@@ -143,9 +145,9 @@ pub fn parse_f64(text: &[u8]) -> Option<f64> {
 
 /// Parses one end of a score range (ZRANGEBYSCORE, ZCOUNT...): the value, and true if `(` excludes it.
 ///
-/// `None` corresponds to Redis's "min or max is not a float". Redis is more lenient here than [`parse_f64`]: leading
-/// space is allowed, an empty number is 0, an out-of-range value becomes infinite or zero, and the text ends at its
-/// first zero byte.
+/// `None` corresponds to Redis's "min or max is not a float". Compared with [`parse_f64`], an empty number is 0, an
+/// out-of-range value becomes infinite or zero, and the text ends at its first zero byte. Hexadecimal numbers are
+/// refused, as by Redis since version 8.
 pub fn parse_score_bound(text: &[u8]) -> Option<(f64, bool)> {
     let (exclusive, number) = match text {
         [b'(', rest @ ..] => (true, rest),
@@ -155,8 +157,8 @@ pub fn parse_score_bound(text: &[u8]) -> Option<(f64, bool)> {
     if number.is_empty() {
         return Some((0.0, exclusive));
     }
-    let start = number.iter().position(|byte| !is_c_space(*byte))?;
-    Some((strtod_whole(&number[start..])?, exclusive))
+    let value = std::str::from_utf8(number).ok()?.parse::<f64>().ok()?;
+    (!value.is_nan()).then_some((value, exclusive))
 }
 
 /// True if C's `isspace` accepts the byte in the C locale.

@@ -132,7 +132,7 @@ fn options<'c>(call: &Call<'c, '_, '_>) -> Result<KeyScan<'c>, Error> {
 }
 
 pub(super) fn scan(call: &mut Call<'_, '_, '_>) -> Outcome {
-    let cursor = num::parse_cursor(call.arg(1)).ok_or(Error::INVALID_CURSOR)?;
+    let cursor = num::parse_u64_lenient(call.arg(1)).ok_or(Error::INVALID_CURSOR)?;
     let KeyScan { count, filter } = options(call)?;
     // The cursor comes first in the reply but is known last.
     let mut found = Output::default();

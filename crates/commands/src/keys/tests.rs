@@ -262,6 +262,9 @@ fn scan_refuses_invalid_arguments() {
     check(&[
         ("set l 1", "+OK"),
         ("scan x", "-ERR invalid cursor"),
+        ("scan -1 foo", "-ERR invalid cursor"),
+        ("scan ''", "-ERR invalid cursor"),
+        ("scan ' 1' count 0", "-ERR syntax error"),
         ("scan 18446744073709551616", "-ERR invalid cursor"),
         ("scan 0 count 0", "-ERR syntax error"),
         ("scan 0 count -1", "-ERR syntax error"),

@@ -24,27 +24,6 @@ const TRIM_BLOCKS_MAX: u64 = 100;
 const TRIM_ENTRIES_DEFAULT: u64 = 10_000;
 const TRIM_ENTRIES_MAX: u64 = 1_000_000;
 
-/// Parses a number of an ID like C's `strtoull`: leading blanks, a sign and zeros are allowed.
-fn number(text: &[u8]) -> Option<u64> {
-    if let Some(number) = num::parse_i64(text) {
-        return u64::try_from(number).ok();
-    }
-    let text = text.trim_ascii_start();
-    let (negative, digits) = match text.split_first()? {
-        (b'-', digits) => (true, digits),
-        (b'+', digits) => (false, digits),
-        _ => (false, text),
-    };
-    if digits.is_empty() {
-        return None;
-    }
-    let value = digits.iter().try_fold(0u64, |value, &digit| {
-        let digit = char::from(digit).to_digit(10)?;
-        value.checked_mul(10)?.checked_add(u64::from(digit))
-    })?;
-    Some(if negative { value.wrapping_neg() } else { value })
-}
-
 /// Parses an ID; `seq` replaces a missing second number.
 pub(super) fn id_or(text: &[u8], seq: u64) -> Result<StreamId, Error> {
     let parse = || {
@@ -52,8 +31,10 @@ pub(super) fn id_or(text: &[u8], seq: u64) -> Result<StreamId, Error> {
             return None;
         }
         match text.iter().position(|&b| b == b'-') {
-            None => Some(StreamId::new(number(text)?, seq)),
-            Some(dash) => Some(StreamId::new(number(&text[..dash])?, number(&text[dash + 1..])?)),
+            None => Some(StreamId::new(num::parse_u64_lenient(text)?, seq)),
+            Some(dash) => {
+                Some(StreamId::new(num::parse_u64_lenient(&text[..dash])?, num::parse_u64_lenient(&text[dash + 1..])?))
+            }
         }
     };
     parse().ok_or(INVALID_ID)
@@ -178,7 +159,7 @@ fn not_negative(call: &Call<'_, '_, '_>, at: usize, name: &str) -> Result<u64, E
 
 fn new_id(text: &[u8]) -> Result<NewId, Error> {
     match text.strip_suffix(b"-*") {
-        Some(ms) if text.len() < ID_BYTES_LIMIT => number(ms).map(NewId::Time).ok_or(INVALID_ID),
+        Some(ms) if text.len() < ID_BYTES_LIMIT => num::parse_u64_lenient(ms).map(NewId::Time).ok_or(INVALID_ID),
         _ => id(text).map(NewId::Given),
     }
 }

@@ -76,24 +76,31 @@ fn integers_survive_a_round_trip() {
 }
 
 #[test]
-fn cursors_are_parsed_like_strtoul() {
-    let cases: [(&[u8], Option<u64>); 13] = [
+fn unsigned_numbers_are_lenient() {
+    let cases: [(&[u8], Option<u64>); 20] = [
         (b"0", Some(0)),
-        (b"", Some(0)),
+        (b"", None),
+        (b"\x001", None),
+        (b" ", None),
         (b"007", Some(7)),
         (b"+5", Some(5)),
-        (b"-1", Some(u64::MAX)),
+        (b"-1", None),
+        (b"-9223372036854775808", None),
+        (b"-9223372036854775809", Some(9_223_372_036_854_775_807)),
+        (b"-01", Some(u64::MAX)),
+        (b" -1", Some(u64::MAX)),
+        (b"-0", Some(0)),
         (b"1\0x", Some(1)),
         (b"18446744073709551615", Some(u64::MAX)),
         (b"18446744073709551616", None),
-        (b" 1", None),
+        (b"\t 1", Some(1)),
         (b"1 ", None),
         (b"-", None),
         (b"abc", None),
         (b"1a", None),
     ];
     for (text, expected) in cases {
-        assert_eq!(parse_cursor(text), expected, "{text:?}");
+        assert_eq!(parse_u64_lenient(text), expected, "{text:?}");
     }
 }
 
@@ -177,12 +184,17 @@ fn invalid_floats_are_refused() {
 
 #[test]
 fn score_bounds_are_lenient() {
-    let cases: [(&str, Option<(f64, bool)>); 12] = [
+    let cases: [(&str, Option<(f64, bool)>); 17] = [
         ("1.5", Some((1.5, false))),
         ("(1.5", Some((1.5, true))),
         ("-inf", Some((f64::NEG_INFINITY, false))),
         ("(+inf", Some((f64::INFINITY, true))),
-        (" 1", Some((1.0, false))),
+        ("1\0x", Some((1.0, false))),
+        (" 1", None),
+        ("( 1", None),
+        ("\t1", None),
+        ("0x1", None),
+        ("(0x1p3", None),
         ("", Some((0.0, false))),
         ("(", Some((0.0, true))),
         ("1e400", Some((f64::INFINITY, false))),

@@ -127,7 +127,7 @@ struct Place {
 /// Parses a cursor.
 fn parse(cursor: &[u8]) -> Option<Place> {
     let (head, at) = cursor.split_at(cursor.iter().rposition(|byte| *byte == b'-')?);
-    let at = num::parse_cursor(at.get(1..).filter(|at| !at.is_empty())?)?;
+    let at = num::parse_u64_lenient(at.get(1..).filter(|at| !at.is_empty())?)?;
     let (fingerprint_given, tag) = head.split_at(head.iter().position(|byte| *byte == b'-')?);
     let slot = Slot::of_hash(slot_of(tag_of(&tag[1..]).map_or(cursor, |tag| tag)));
     let is_own = fingerprint_given == fingerprint();
