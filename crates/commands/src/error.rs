@@ -36,6 +36,8 @@ errors! {
     NOT_INTEGER = "ERR value is not an integer or out of range";
     /// An integer outside the 32-bit range that Redis uses for this argument.
     NOT_32_BITS = "ERR value is out of range, value must between -2147483648 and 2147483647";
+    /// The 64-bit integer without a 64-bit absolute value.
+    NOT_NEGATABLE = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
     /// Not a floating point number.
     NOT_FLOAT = "ERR value is not a valid float";
     /// A count that is too large for its command.

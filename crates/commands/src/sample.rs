@@ -44,8 +44,7 @@ pub trait Sampled {
 pub fn count(call: &Call<'_, '_, '_>, index: usize) -> Result<i64, Error> {
     let count = call.int(index)?;
     if count < COUNT_MIN {
-        let text = "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
-        return Err(Error::new(text));
+        return Err(Error::NOT_NEGATABLE);
     }
     Ok(count)
 }

@@ -30,6 +30,8 @@ pub fn incomparable(command: &[Vec<u8>]) -> bool {
         b"XSETID" => command.get(2).is_some_and(|id| id != b"100000-0"),
         // In 7.4, this ID means the last entry.
         b"XREAD" | b"XREADGROUP" => command.iter().any(|arg| arg == b"+"),
+        // Redis 8 refuses a count without an absolute value; 7.0 removes all.
+        b"LREM" => command.get(2).is_some_and(|count| count == b"-9223372036854775808"),
         // 7.2 reads a name up to a NUL; 7.0 refuses it.
         b"CLIENT" => is_sub(command, "SETNAME") && command.iter().any(|arg| arg.contains(&0)),
         _ => false,
@@ -85,6 +87,26 @@ const REPLIES: &[KnownReply] = &[
         reason: "SORT leaves a sorted set in its big form in Redis, and as it was in Penstock",
         explains: |command, subject, oracle| {
             is_sub(command, "ENCODING") && (subject.text(), oracle.text()) == (b"listpack", b"skiplist")
+        },
+    },
+    KnownReply {
+        reason: "Redis 8 checks a range of bits before it looks at the key; 7.0 checks it afterwards",
+        explains: |command, subject, oracle| {
+            let name = command[0].to_ascii_uppercase();
+            let is_checked =
+                matches!(subject.text(), b"ERR syntax error" | b"ERR value is not an integer or out of range");
+            matches!(name.as_slice(), b"BITCOUNT" | b"BITPOS")
+                && (subject.tag() == b'-' && is_checked)
+                && (oracle.tag() == b':' || oracle.text().starts_with(b"WRONGTYPE"))
+        },
+    },
+    KnownReply {
+        reason: "Redis 8 refuses negative cursors; in 7.0 they wrap around",
+        explains: |command, subject, _| {
+            let name = command[0].to_ascii_uppercase();
+            name.ends_with(b"SCAN")
+                && subject.text() == b"ERR invalid cursor"
+                && command.iter().any(|arg| arg.starts_with(b"-"))
         },
     },
     KnownReply {

@@ -103,6 +103,9 @@ pub(super) fn lset(call: &mut Call<'_, '_, '_>) -> Outcome {
 
 pub(super) fn lrem(call: &mut Call<'_, '_, '_>) -> Outcome {
     let (key, count, element) = (call.key(1), call.int(2)?, call.arg(3));
+    if count == i64::MIN {
+        return Err(Error::NOT_NEGATABLE);
+    }
     let (removed, is_empty) = match call.db.object_mut::<List>(key)? {
         None => (0, false),
         Some(list) => (list.remove(count, element, call.rules.list), list.is_empty()),

@@ -102,10 +102,7 @@ fn rank(rank: i64) -> Result<(End, usize), Error> {
             "ERR RANK can't be zero: use 1 to start from the first match, 2 from the second ... or use negative to \
              start from the end of the list",
         )),
-        // `i64::MIN` has no 64-bit absolute value.
-        i64::MIN => Err(Error::new(
-            "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-        )),
+        i64::MIN => Err(Error::NOT_NEGATABLE),
         _ => Ok((if rank < 0 { End::Right } else { End::Left }, rank.unsigned_abs() as usize - 1)),
     }
 }

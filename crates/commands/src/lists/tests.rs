@@ -7,6 +7,8 @@ use crate::testing::{Bench, check, check_resp3};
 
 const WRONG_TYPE: &str = "-WRONGTYPE Operation against a key holding the wrong kind of value";
 const SYNTAX: &str = "-ERR syntax error";
+const NOT_NEGATABLE: &str =
+    "-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807";
 const NOT_INTEGER: &str = "-ERR value is not an integer or out of range";
 const NOT_POSITIVE: &str = "-ERR value is out of range, must be positive";
 
@@ -118,10 +120,7 @@ fn finding_positions() {
         ),
         ("lpos l c rank abc", NOT_INTEGER),
         // Redis 7.0 accepts it as a rank.
-        (
-            "lpos l c rank -9223372036854775808",
-            "-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
-        ),
+        ("lpos l c rank -9223372036854775808", NOT_NEGATABLE),
         ("lpos l c count -1", "-ERR COUNT can't be negative"),
         ("lpos l c count abc", "-ERR COUNT can't be negative"),
         ("lpos l c maxlen -1", "-ERR MAXLEN can't be negative"),
@@ -140,6 +139,8 @@ fn removing() {
         ("lrem nokey abc a", NOT_INTEGER),
         ("lrem nokey 1 a", ":0"),
         ("lrem s 1 a", WRONG_TYPE),
+        ("lrem s -9223372036854775808 a", NOT_NEGATABLE),
+        ("lrem l -9223372036854775808 a", NOT_NEGATABLE),
         ("lrem l -2 a", ":2"),
         ("lrange l 0 -1", "*4|$1|a|$1|b|$1|c|$1|b"),
         ("lrem l 1 b", ":1"),
@@ -147,7 +148,7 @@ fn removing() {
         ("lrange l 0 -1", "*3|$1|a|$1|c|$1|b"),
         ("lrem l 0 a", ":1"),
         ("lrem l 5 c", ":1"),
-        ("lrem l -9223372036854775808 b", ":1"),
+        ("lrem l -9223372036854775807 b", ":1"),
         ("get l", "$-1"),
         ("rpush l a b c d e", ":5"),
         ("ltrim l abc 1", NOT_INTEGER),
