@@ -3,7 +3,7 @@
 //! Source of the semantics: Redis's pages of these commands, and the traffic between servers.
 
 use cluster::id::NodeId;
-use commands::error::{Error, Outcome};
+use commands::error::{Error, Outcome, shown};
 use commands::spec::flag::{ADMIN, ALLOW_BUSY, LOADING, NO_ASYNC_LOADING, NO_MULTI, NOSCRIPT, STALE};
 use commands::spec::{Group, Scope, Spec, acl, fact};
 use replication::id::HistoryId;
@@ -18,9 +18,14 @@ use config::LogLevel;
 
 /// Maximum length of an address from a replica: Redis's limit.
 const ADDRESS_BYTES_MAX: usize = 46;
-/// Error of WAIT on a replica, which doesn't propagate its clients' writes.
-const NOT_HERE: &str = "cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable \
-                        (which is not the default) writes to replicas are just local and are not propagated.";
+/// Errors on a replica, which doesn't propagate its clients' writes.
+const NO_WAIT: Error = Error::fixed(
+    "ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is configured to be writable \
+     (which is not the default) writes to replicas are just local and are not propagated.",
+);
+const NO_WAITAOF: Error = Error::fixed(
+    "ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just local and are not propagated.",
+);
 
 /// Flags of commands that begin a link.
 const SYNCS: u32 = ADMIN | NOSCRIPT | NO_ASYNC_LOADING | NO_MULTI;
@@ -111,7 +116,11 @@ fn replconf(turn: &mut Turn<'_, '_>) -> Outcome {
             b"ack" | b"fack" => return Ok(()),
             b"getack" => return Ok(()),
             b"rdb-only" | b"rdb-filter-only" if value == b"0" || value.is_empty() => {}
-            _ => return Err(Error::quoting([b"ERR Unrecognized REPLCONF option: ", turn.arg(index)].concat())),
+            _ => {
+                return Err(Error::quoting(
+                    [b"ERR Unrecognized REPLCONF option: ", shown(turn.arg(index), usize::MAX)].concat(),
+                ));
+            }
         }
     }
     turn.session.replica = Some(known);
@@ -163,20 +172,25 @@ fn depart(turn: &mut Turn<'_, '_>, wanted: Wanted) -> Outcome {
 }
 
 fn wait(turn: &mut Turn<'_, '_>) -> Outcome {
+    // Unlike WAITAOF, WAIT reports a replica before invalid arguments.
+    refuse_on_replica(turn, NO_WAIT)?;
     // Redis accepts a negative number, and doesn't wait then.
     let replicas = turn.int(1)?.max(0).unsigned_abs();
     let timeout_ms = timeout(turn, 2)?;
-    acknowledged(turn, "WAIT", Acknowledgement { position: turn.session.wrote, replicas, on_disk: None, timeout_ms })
+    acknowledged(turn, Acknowledgement { position: turn.session.wrote, replicas, on_disk: None, timeout_ms })
 }
 
 fn waitaof(turn: &mut Turn<'_, '_>) -> Outcome {
-    let local = parse_i64(turn.arg(1)).filter(|local| (0..=1).contains(local));
-    let local = local.ok_or(Error::new("ERR value is out of range, value must between 0 and 1"))?;
-    let replicas = turn.int(2)?;
-    let replicas = u64::try_from(replicas).map_err(|_| Error::new("ERR value is out of range, must be positive"))?;
+    let local = turn.int(1)?;
+    if !(0..=1).contains(&local) {
+        return Err(Error::fixed("ERR value is out of range, value must between 0 and 1"));
+    }
+    let replicas =
+        parse_i64(turn.arg(2)).and_then(|replicas| u64::try_from(replicas).ok()).ok_or(Error::NOT_POSITIVE)?;
     let timeout_ms = timeout(turn, 3)?;
+    refuse_on_replica(turn, NO_WAITAOF)?;
     let awaited = Acknowledgement { position: turn.session.wrote, replicas, on_disk: Some(local == 1), timeout_ms };
-    acknowledged(turn, "WAITAOF", awaited)
+    acknowledged(turn, awaited)
 }
 
 fn timeout(turn: &Turn<'_, '_>, index: usize) -> Result<Option<u64>, Error> {
@@ -192,12 +206,13 @@ fn timeout(turn: &Turn<'_, '_>, index: usize) -> Result<Option<u64>, Error> {
     }
 }
 
+fn refuse_on_replica(turn: &Turn<'_, '_>, error: Error) -> Outcome {
+    if turn.engine().replication.primary().0.is_some() { Err(error) } else { Ok(()) }
+}
+
 /// Replies at once if enough replicas have the position; waits otherwise.
-fn acknowledged(turn: &mut Turn<'_, '_>, name: &str, mut awaited: Acknowledgement) -> Outcome {
+fn acknowledged(turn: &mut Turn<'_, '_>, mut awaited: Acknowledgement) -> Outcome {
     let engine = turn.engine();
-    if engine.replication.primary().0.is_some() {
-        return Err(Error::new(format!("ERR {name} {NOT_HERE}")));
-    }
     // The writes of this batch, which the session doesn't include yet.
     awaited.position = awaited.position.max(turn.worker.wrote);
     if engine.has_acknowledged(&awaited) {
@@ -207,4 +222,45 @@ fn acknowledged(turn: &mut Turn<'_, '_>, name: &str, mut awaited: Acknowledgemen
         turn.session.awaited = Some(Awaited::Acknowledgement(awaited));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{Bench, check};
+
+    #[test]
+    fn waiting_checks_its_arguments() {
+        const NOT_INTEGER: &str = "-ERR value is not an integer or out of range";
+        const NOT_POSITIVE: &str = "-ERR value is out of range, must be positive";
+        check(&[
+            ("wait x 0", NOT_INTEGER),
+            ("wait 0 x", "-ERR timeout is not an integer or out of range"),
+            ("waitaof x x x", NOT_INTEGER),
+            ("waitaof 99999999999999999999 0 0", NOT_INTEGER),
+            ("waitaof 2 x x", "-ERR value is out of range, value must between 0 and 1"),
+            ("waitaof 0 x x", NOT_POSITIVE),
+            ("waitaof 0 -1 x", NOT_POSITIVE),
+            ("waitaof 0 0 x", "-ERR timeout is not an integer or out of range"),
+            ("replconf \"a\\x00b\" 1", "-ERR Unrecognized REPLCONF option: a"),
+        ]);
+    }
+
+    #[test]
+    fn a_replica_refuses_to_wait() {
+        let mut bench = Bench::default();
+        let mut session = bench.open();
+        let wait = "-ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a replica is \
+                    configured to be writable (which is not the default) writes to replicas are just local and are not \
+                    propagated.";
+        let waitaof = "-ERR WAITAOF cannot be used with replica instances. Please also note that writes to replicas are just \
+                       local and are not propagated.";
+        let script = [
+            ("replicaof 127.0.0.1 1", "+OK"),
+            ("wait 1 0", wait),
+            ("wait x y", wait),
+            ("waitaof 1 0 0", waitaof),
+            ("waitaof x 0 0", "-ERR value is not an integer or out of range"),
+        ];
+        bench.check(&mut session, &script);
+    }
 }
