@@ -96,6 +96,12 @@ impl Error {
         Error(text.into())
     }
 
+    /// Creates an error that quotes an argument of the client between two texts.
+    #[must_use]
+    pub fn naming(before: &str, given: &[u8], after: &str) -> Error {
+        Error::quoting([before.as_bytes(), shown(given, usize::MAX), after.as_bytes()].concat())
+    }
+
     /// Wrong number of arguments. `name` is the command's name in lower case; a subcommand has the prefix "parent|".
     #[must_use]
     pub fn arity(name: &str) -> Error {
@@ -136,5 +142,16 @@ pub fn shown(given: &[u8], bytes_max: usize) -> &[u8] {
 impl From<WrongType> for Error {
     fn from(_: WrongType) -> Error {
         Error::WRONG_TYPE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_quoted_as_bytes_up_to_the_first_nul() {
+        assert_eq!(Error::naming("ERR no '", b"a\xffb\0c", "'").text(), b"ERR no 'a\xffb'");
+        assert_eq!(Error::naming("ERR no ", b"a\r\n", "").text(), b"ERR no a");
     }
 }

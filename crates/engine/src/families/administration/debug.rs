@@ -12,7 +12,7 @@ mod switches;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use commands::error::{Error, Outcome};
+use commands::error::{Error, Outcome, SHOWN_BYTES, shown};
 use commands::spec::flag::{ADMIN, LOADING, NOSCRIPT, STALE};
 use commands::spec::{Group, Scope, Spec};
 use resp::num;
@@ -125,10 +125,11 @@ fn debug(turn: &mut Turn<'_, '_>) -> Outcome {
         (b"SLOTMIGRATION", 4) if turn.is(2, "PREVENT-PAUSE") || turn.is(2, "PREVENT-FAILOVER") => {
             switches::slot_migration(turn)
         }
-        _ => Err(Error::new(format!(
-            "ERR unknown subcommand or wrong number of arguments for '{}'. Try DEBUG HELP.",
-            String::from_utf8_lossy(turn.arg(1))
-        ))),
+        _ => {
+            let given = shown(turn.arg(1), SHOWN_BYTES);
+            let before = "ERR unknown subcommand or wrong number of arguments for '";
+            Err(Error::naming(before, given, "'. Try DEBUG HELP."))
+        }
     }
 }
 
@@ -481,6 +482,7 @@ mod tests {
                 ("RESTORE s 0 \"\\x00\\x01a\\x0b\\x00........\"", "-ERR DUMP payload version or checksum are wrong"),
                 ("DEBUG SLEEP 0.001", "+OK"),
                 ("DEBUG SLEEP x", "+OK"),
+                ("DEBUG \"x\\x00y\"", "-ERR unknown subcommand or wrong number of arguments for 'x'. Try DEBUG HELP."),
                 ("DEBUG jmap", "-ERR unknown subcommand or wrong number of arguments for 'jmap'. Try DEBUG HELP."),
                 ("SET p:1 x", "+OK"),
                 ("DEBUG POPULATE 3 p 10", "+OK"),

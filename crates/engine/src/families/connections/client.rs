@@ -278,7 +278,7 @@ fn setinfo(turn: &mut Turn<'_, '_>) -> Outcome {
     let option = String::from_utf8_lossy(turn.arg(2)).into_owned();
     let is_name = turn.is(2, "lib-name");
     if !is_name && !turn.is(2, "lib-ver") {
-        return Err(Error::new(format!("ERR Unrecognized option '{option}'")));
+        return Err(Error::naming("ERR Unrecognized option '", turn.arg(2), "'"));
     }
     let value = printable(turn.arg(3))
         .ok_or_else(|| Error::new(format!("ERR {option} cannot contain spaces, newlines or special characters.")))?;

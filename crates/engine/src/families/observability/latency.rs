@@ -119,11 +119,11 @@ fn reset(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn graph(turn: &mut Turn<'_, '_>) -> Outcome {
-    let name = String::from_utf8_lossy(turn.arg(2)).into_owned();
     let Some(series) = turn.engine().latency.series(turn.arg(2)) else {
-        return Err(Error::new(format!("ERR No samples available for event '{name}'")));
+        return Err(Error::naming("ERR No samples available for event '", turn.arg(2), "'"));
     };
     let now_s = turn.now_ms() / 1000;
+    let name = String::from_utf8_lossy(turn.arg(2));
     turn.reply.verbatim("txt", text::graph(&name, &series, now_s));
     Ok(())
 }
@@ -236,6 +236,7 @@ mod tests {
                 ("LATENCY LATEST", "*1|*4|$7|command|:1700000000|:12|:12"),
                 ("LATENCY HISTORY command", "*1|*2|:1700000000|:12"),
                 ("LATENCY HISTORY nosuch", "*0"),
+                ("LATENCY GRAPH \"no\\x00such\"", "-ERR No samples available for event 'no'"),
                 ("LATENCY GRAPH nosuch", "-ERR No samples available for event 'nosuch'"),
                 ("LATENCY RESET nosuch command", ":1"),
                 ("LATENCY LATEST", "*0"),

@@ -155,7 +155,7 @@ fn load(turn: &mut Turn<'_, '_>) -> Outcome {
     let mut policy = Policy::Append;
     for option in turn.args.from(2).take(turn.len() - 3) {
         if !option.eq_ignore_ascii_case(b"replace") {
-            return Err(Error::quoting([b"ERR Unknown option given: ", option].concat()));
+            return Err(Error::naming("ERR Unknown option given: ", option, ""));
         }
         policy = Policy::Replace;
     }
@@ -307,7 +307,7 @@ fn list(turn: &mut Turn<'_, '_>) -> Outcome {
             };
             pattern = Some(given);
         } else {
-            return Err(Error::quoting([b"ERR Unknown argument ", option].concat()));
+            return Err(Error::naming("ERR Unknown argument ", option, ""));
         }
     }
     let mut libraries = turn.engine().libraries.all();

@@ -185,18 +185,17 @@ fn parse_trait<'t>(
     value: &'t [u8],
     is_not: bool,
 ) -> Outcome {
-    let shown = || String::from_utf8_lossy(value).into_owned();
     let letters = |what: &str, known: &[u8], filter: &str| {
-        let unknown = || Error::new(format!("ERR Unknown {what} found in the {filter} filter: {}", shown()));
+        let unknown = || Error::naming(&format!("ERR Unknown {what} found in the {filter} filter: "), value, "");
         if value.iter().all(|letter| known.contains(letter)) { Ok(Some(value)) } else { Err(unknown()) }
     };
     match name {
         b"type" => {
-            let unknown = || Error::new(format!("ERR Unknown client type '{}'", shown()));
+            let unknown = || Error::naming("ERR Unknown client type '", value, "'");
             traits.kind = Some(ClientKind::named(value).ok_or_else(unknown)?);
         }
         b"user" if turn.engine().users.get(value).is_none() => {
-            return Err(Error::new(format!("ERR No such user '{}'", shown())));
+            return Err(Error::naming("ERR No such user '", value, "'"));
         }
         b"user" => traits.user = Some(value),
         b"addr" => traits.addr = Some(value),
