@@ -101,12 +101,12 @@ const REPLIES: &[KnownReply] = &[
         },
     },
     KnownReply {
-        reason: "Redis 8 refuses negative cursors; in 7.0 they wrap around",
-        explains: |command, subject, _| {
-            let name = command[0].to_ascii_uppercase();
-            name.ends_with(b"SCAN")
-                && subject.text() == b"ERR invalid cursor"
-                && command.iter().any(|arg| arg.starts_with(b"-"))
+        reason: "Redis 8 refuses negative and empty cursors, which wrap around or begin in 7.0, and takes leading blanks",
+        explains: |command, subject, oracle| {
+            let cursor = if command[0].eq_ignore_ascii_case(b"SCAN") { 1 } else { 2 };
+            command[0].to_ascii_uppercase().ends_with(b"SCAN")
+                && command.get(cursor).is_some_and(|cursor| !cursor.first().is_some_and(u8::is_ascii_digit))
+                && (subject.text() == b"ERR invalid cursor" || oracle.text() == b"ERR invalid cursor")
         },
     },
     KnownReply {
