@@ -93,7 +93,7 @@ impl Source<'_> {
         match self {
             Source::Missing => {}
             Source::Set(set) => drop(set.visit_while(|member| visit(member, 1.0))),
-            Source::ZSet(zset) => drop(zset.iter().all(|(member, score)| visit(&member, score))),
+            Source::ZSet(zset) => drop(zset.visit_while(visit)),
         }
     }
 }

@@ -357,6 +357,16 @@ impl ZSet {
         }
     }
 
+    /// Passes all members and scores in order to `visit`, until it returns false; returns false then. Chooses the form
+    /// once, while [`ZSet::iter`] does so for each member.
+    pub fn visit_while(&self, mut visit: impl FnMut(&[u8], f64) -> bool) -> bool {
+        let ranks = 0..self.len();
+        match &self.0 {
+            Form::Small(small) => small.iter(ranks, false).all(|(member, score)| visit(&member, score)),
+            Form::Big(big) => big.iter(ranks, false).all(|(member, score)| visit(member, score)),
+        }
+    }
+
     /// Passes members with scores from `min` up to, but not including, `max` to `visit`, in order, if `wanted` returns
     /// true for the score. Stops and returns false when `visit` returns false. Reads only the scores of the other
     /// members.
