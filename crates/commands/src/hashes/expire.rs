@@ -13,7 +13,7 @@ use store::keyspace::Key;
 use store::table::Ref;
 use store::types::hash::{Hash, HashLimits};
 use store::types::packed::ItemText;
-use store::types::timed_hash::{ExpiryChange, Living, TimedHash};
+use store::types::timed_hash::{ExpiryChange, Living};
 use store::value::{Type, Value};
 
 use super::change::note_removed;
@@ -115,7 +115,7 @@ fn set_expiry(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outcom
     let is_empty = call.db.change_timed(key, |hash| {
         for field in fields.map(|at| args.get(at)) {
             let mut figure = NO_FIELD;
-            hash.change_expiry(field, now, |current| {
+            hash.change_expiry(field, now, |_, current| {
                 let (change, figure_of_change) = match at > now {
                     _ if !condition.allows(at, current) => (ExpiryChange::Keep, NOT_SET),
                     true => (ExpiryChange::Set(at), SET),
@@ -134,17 +134,6 @@ fn set_expiry(call: &mut Call<'_, '_, '_>, unit: TimeUnit, name: &str) -> Outcom
     })?;
     note_expiry(call, key, at, &set, is_empty.unwrap_or(false));
     Ok(())
-}
-
-/// Sets a field's expiry, or removes the field if the time is in the past. Returns the reply's number.
-fn give_expiry(hash: &mut TimedHash, field: &[u8], at_ms: u64, now_ms: u64) -> i64 {
-    if at_ms > now_ms {
-        hash.set_expiry(field, Some(at_ms));
-        SET
-    } else {
-        hash.remove(field);
-        REMOVED
-    }
 }
 
 pub(super) fn httl(call: &mut Call<'_, '_, '_>) -> Outcome {
@@ -289,12 +278,13 @@ pub(super) fn hgetex(call: &mut Call<'_, '_, '_>) -> Outcome {
     let mut set = Vec::with_capacity(fields.len());
     let is_empty = call.db.change_timed(key, |hash| {
         for field in fields {
-            let value = hash.living(now).get(field);
-            let exists = value.is_some();
-            reply.bulk_or_null(value);
-            if exists {
+            let exists = hash.change_expiry(field, now, |value, _| {
+                reply.bulk_or_null(Some(value.text()));
                 set.push(field);
-                give_expiry(hash, field, at, now);
+                if at > now { ExpiryChange::Set(at) } else { ExpiryChange::Remove }
+            });
+            if !exists {
+                reply.null();
             }
         }
         hash.is_empty()

@@ -230,19 +230,19 @@ impl TimedHash {
         }
     }
 
-    /// Changes the expiry of a field that is not due: `decide` gets the present expiry. Returns false if there is no such field. The small
-    /// form is searched once.
+    /// Changes the expiry of a field that is not due: `decide` gets the value and the present expiry. Returns false if
+    /// there is no such field. The small form is searched once.
     pub fn change_expiry(
         &mut self,
         field: &[u8],
         now_ms: u64,
-        decide: impl FnOnce(Option<u64>) -> ExpiryChange,
+        decide: impl FnOnce(Item<'_>, Option<u64>) -> ExpiryChange,
     ) -> bool {
         if let Form::Small(small) = &mut self.0 {
             return small.change_expiry(field, now_ms, decide);
         }
-        let Some(before) = self.living(now_ms).expiry(field) else { return false };
-        match decide(before) {
+        let Some((value, before)) = self.living(now_ms).find(field) else { return false };
+        match decide(value, before) {
             ExpiryChange::Keep => {}
             ExpiryChange::Set(at_ms) => self.set_expiry(field, Some(at_ms)),
             ExpiryChange::Remove => drop(self.remove(field)),

@@ -149,14 +149,14 @@ impl PackedTimedFields {
         &mut self,
         field: &[u8],
         now_ms: u64,
-        decide: impl FnOnce(Option<u64>) -> ExpiryChange,
+        decide: impl FnOnce(Item<'_>, Option<u64>) -> ExpiryChange,
     ) -> bool {
         let Some(positions) = self.positions_of(field) else { return false };
         let before = expiry_of(self.0.item_at(positions.time));
         if is_due(before, now_ms) {
             return false;
         }
-        match decide(before) {
+        match decide(self.0.item_at(positions.value), before) {
             ExpiryChange::Keep => {}
             ExpiryChange::Set(at_ms) => self.set_time(positions, before, Some(kept(at_ms)), true),
             ExpiryChange::Remove => self.0.remove_at(positions.field, STRIDE),

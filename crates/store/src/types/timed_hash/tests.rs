@@ -111,10 +111,10 @@ fn change(hash: &mut TimedHash, model: &mut Model, limits: &HashLimits, random: 
             let at_ms = now_ms + random.below(60) as u64;
             let change = [ExpiryChange::Keep, ExpiryChange::Set(at_ms), ExpiryChange::Set(at_ms), ExpiryChange::Remove]
                 [random.below(4)];
-            let known = known.map(|(_, expiry)| *expiry);
+            let known = known.cloned();
             let mut seen = None;
-            let found = hash.change_expiry(&field, now_ms, |before| {
-                seen = Some(before);
+            let found = hash.change_expiry(&field, now_ms, |value, before| {
+                seen = Some((value.text().to_vec(), before));
                 change
             });
             assert_eq!((found, seen), (known.is_some(), known));
