@@ -108,22 +108,30 @@ fn subcommands<'t>(table: &'t Table, command: &'t Command) -> impl ExactSizeIter
     command.subcommands.iter().map(|&id| &table.all()[id])
 }
 
-fn all(turn: &mut Turn<'_, '_>) -> Outcome {
-    /// The encoded reply in each version of the protocol, since the table never changes.
-    static ENCODED: [OnceLock<Arc<Vec<u8>>>; 2] = [const { OnceLock::new() }; 2];
+/// A reply that only depends on the table, which never changes: encoded at its first use, once for each version of the
+/// protocol.
+type EncodedReply = [OnceLock<Arc<Vec<u8>>>; 2];
+
+/// Sends an encoded reply by reference. `write` writes it at its first use.
+fn send_encoded(turn: &mut Turn<'_, '_>, encoded: &EncodedReply, write: fn(&mut Reply<'_>, &Table)) {
     let (table, proto) = (turn.engine().table, turn.reply.proto());
-    let encoded = ENCODED[usize::from(turn.reply.is_resp3())].get_or_init(|| encode_all(table, proto));
+    let encoded = encoded[usize::from(turn.reply.is_resp3())].get_or_init(|| encode(table, proto, write));
     turn.reply.output().extend_shared(encoded.clone());
-    Ok(())
 }
 
-/// Returns the descriptions of all commands, as the reply in a version of the protocol.
-fn encode_all(table: &Table, proto: Proto) -> Arc<Vec<u8>> {
+fn encode(table: &Table, proto: Proto, write: fn(&mut Reply<'_>, &Table)) -> Arc<Vec<u8>> {
     let mut output = Output::default();
-    let mut reply = Reply::new(&mut output, proto);
-    reply.array(table.callable_count());
-    top(table).for_each(|command| info::write(&mut reply, table, command));
+    write(&mut Reply::new(&mut output, proto), table);
     Arc::new(output.joined().to_vec())
+}
+
+fn all(turn: &mut Turn<'_, '_>) -> Outcome {
+    static ENCODED: EncodedReply = [const { OnceLock::new() }; 2];
+    send_encoded(turn, &ENCODED, |reply, table| {
+        reply.array(table.callable_count());
+        top(table).for_each(|command| info::write(reply, table, command));
+    });
+    Ok(())
 }
 
 fn count(turn: &mut Turn<'_, '_>) -> Outcome {
@@ -148,9 +156,15 @@ fn info(turn: &mut Turn<'_, '_>) -> Outcome {
 }
 
 fn docs(turn: &mut Turn<'_, '_>) -> Outcome {
+    static ENCODED: EncodedReply = [const { OnceLock::new() }; 2];
+    if turn.len() == 2 {
+        send_encoded(turn, &ENCODED, |reply, table| {
+            docs::write_all(reply, table, top(table).collect::<Vec<_>>().into_iter());
+        });
+        return Ok(());
+    }
     let table = turn.engine().table;
-    let named = turn.args.from(2).filter_map(|name| table.find_full(name));
-    let asked: Vec<_> = if turn.len() == 2 { top(table).collect() } else { named.collect() };
+    let asked: Vec<_> = turn.args.from(2).filter_map(|name| table.find_full(name)).collect();
     docs::write_all(&mut turn.reply, table, asked.into_iter());
     Ok(())
 }
