@@ -1,6 +1,6 @@
 //! The table of all directives, in order, and the index of their names.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use super::directive::Directive;
@@ -11,8 +11,10 @@ use super::stored::STORED;
 pub struct DirectiveTable {
     /// Sorted by name.
     pub directives: Vec<Directive>,
-    /// Names and aliases, in lower case, with the index of their directive.
-    pub(super) names: BTreeMap<&'static str, usize>,
+    /// Names and aliases, in lower case and sorted, with the index of their directive.
+    names: Vec<(&'static str, usize)>,
+    /// The positions in `names`.
+    positions: HashMap<&'static str, usize>,
 }
 
 /// The only table, used for parsing, for CONFIG GET, SET and REWRITE, and for the settings' defaults.
@@ -23,15 +25,17 @@ pub static TABLE: LazyLock<DirectiveTable> = LazyLock::new(|| {
     let names = directives.iter().enumerate().flat_map(|(index, directive)| {
         std::iter::once(directive.name).chain(directive.aliases.iter().copied()).map(move |name| (name, index))
     });
-    let names = names.collect();
-    DirectiveTable { directives, names }
+    let mut names: Vec<_> = names.collect();
+    names.sort_unstable();
+    let positions = names.iter().enumerate().map(|(position, (name, _))| (*name, position)).collect();
+    DirectiveTable { directives, names, positions }
 });
 
 impl DirectiveTable {
     /// Returns a name or alias, given in any case, in the table's spelling, with the index of its directive.
     pub(super) fn entry(&self, name: &[u8]) -> Option<(&'static str, usize)> {
         let name = std::str::from_utf8(name).ok()?.to_ascii_lowercase();
-        self.names.get_key_value(name.as_str()).map(|(name, index)| (*name, *index))
+        self.positions.get(name.as_str()).map(|&position| self.names[position])
     }
 
     /// Returns the index of the directive with this name, in any case.
@@ -41,8 +45,7 @@ impl DirectiveTable {
 
     /// Returns the names and aliases that match a glob, in any case, without the hidden ones.
     pub(super) fn matching(&self, glob: &[u8]) -> impl Iterator<Item = (&'static str, usize)> {
-        let names = self.names.iter().map(|(name, index)| (*name, *index));
-        names.filter(move |(name, index)| {
+        self.names.iter().copied().filter(move |(name, index)| {
             !self.directives[*index].hidden && store::glob::matches(glob, name.as_bytes(), true)
         })
     }
@@ -62,8 +65,8 @@ mod tests {
     #[test]
     fn names_are_unique_lower_case_and_sorted() {
         let names: usize = TABLE.directives.iter().map(|directive| 1 + directive.aliases.len()).sum();
-        assert_eq!(names, TABLE.names.len(), "two directives share a name");
-        assert!(TABLE.names.keys().all(|name| *name == name.to_ascii_lowercase()));
+        assert_eq!(names, TABLE.positions.len(), "two directives share a name");
+        assert!(TABLE.names.iter().all(|(name, _)| *name == name.to_ascii_lowercase()));
         assert!(TABLE.directives.is_sorted_by_key(|directive| directive.name));
     }
 
