@@ -455,7 +455,9 @@ impl<'t> Watch<'_, 't> {
         let is_of_transaction = self.last.transaction.trips > 0 && self.last.pipelines_transactions;
         let is_pipelined = self.is_pipelined(&seen, gap) || part.is_some() || is_of_transaction;
         if is_pipelined || matches!(found.verb.class, Class::Multi) {
-            self.batch(gap, (seen.shape, seen.frame), 1, is_pipelined && part != Some(Part::First));
+            let begins = part == Some(Part::First);
+            self.batch(gap, (seen.shape, seen.frame), 1, is_pipelined && !begins);
+            self.last.batches.note_part(begins);
         } else if let (Class::Exec, 0, Gap::RoundTrip(gap_ns)) = (found.verb.class, self.last.transaction.trips, gap) {
             self.last.batches.execute(gap_ns);
         } else if !self.last.batches.is_empty() && self.last.transaction.trips == 0 {

@@ -73,6 +73,10 @@ pub struct Batches {
     next: u8,
     /// The current batch. More of it may follow.
     current: Batch,
+    /// True if the current batch began with a part of a usual one.
+    is_part: bool,
+    /// The frame of pipelines whose commands are all alike and come in parts: their parts have no usual size. 0 if there is none.
+    alike: u32,
 }
 
 /// The role of commands that may be a part of a batch.
@@ -85,6 +89,9 @@ pub enum Part {
 impl Batches {
     /// Returns the role of a few commands that begin with this frame. None if they are no part of the batches so far.
     pub fn part(&self, frame: u32, depth: u32) -> Option<Part> {
+        if self.alike != 0 && self.alike == frame {
+            return None;
+        }
         let missing = self.usual_depth(self.current.frame).unwrap_or_default().saturating_sub(self.current.depth);
         match self.current.shape != 0 && missing > 0 {
             true => (depth <= missing && frame != self.current.frame).then_some(Part::Rest),
@@ -102,6 +109,11 @@ impl Batches {
     pub fn begin(&mut self, (shape, frame): (u64, u32), depth: u32, gap_ns: u64, tell: &mut dyn FnMut(SmallBatches)) {
         self.count(tell);
         self.current = Batch { shape, frame, depth, other: 0, made: 1, trips: 1, gaps_ns: gap_ns };
+    }
+
+    /// Notes if the current batch has just begun with a part of a usual one.
+    pub fn note_part(&mut self, begins: bool) {
+        self.is_part |= begins;
     }
 
     /// Gives the current batch another shape: behind MULTI, the first command says more.
@@ -125,7 +137,15 @@ impl Batches {
 
     /// Counts the current batch.
     fn count(&mut self, tell: &mut dyn FnMut(SmallBatches)) {
+        let is_part = std::mem::take(&mut self.is_part);
+        if is_part && self.usual_depth(self.current.frame).is_some_and(|usual| self.current.depth < usual) {
+            self.alike = self.current.frame;
+        }
         let batch = std::mem::take(&mut self.current);
+        if self.alike != 0 && batch.frame == self.alike {
+            self.kinds.iter_mut().filter(|kind| kind.frame == batch.frame).for_each(|kind| *kind = Batch::default());
+            return;
+        }
         if batch.shape == 0 || !(2..=SMALL_MAX).contains(&batch.depth) {
             return;
         }
@@ -151,7 +171,7 @@ impl Batches {
         for batch in &mut self.kinds {
             std::mem::take(batch).told().map(&mut *tell);
         }
-        self.next = 0;
+        (self.next, self.alike) = (0, 0);
     }
 
     /// True if nothing is counted.
@@ -208,6 +228,7 @@ mod tests {
             let first = if turn < 2 { 5 } else { 1 + turn % 2 };
             assert_eq!(state.part(1, first), (turn > 2).then_some(Part::First), "{turn}");
             state.begin((10, 1), first, 10, &mut tell);
+            state.note_part(first < 5 && turn > 2);
             if first < 5 && turn > 2 {
                 assert_eq!((state.part(2, 5 - first), state.part(1, 1)), (Some(Part::Rest), None));
                 assert_eq!(state.part(2, 5), None);
@@ -216,6 +237,26 @@ mod tests {
         }
         state.end(&mut tell);
         assert_eq!(made, [20]);
+    }
+
+    /// A library writes the commands of a pipeline one by one, and all are alike: two or one of them come together.
+    #[test]
+    fn parts_of_pipelines_of_one_command_are_no_small_batches() {
+        let (mut state, mut told) = (Batches::default(), Vec::new());
+        let mut tell = |batches: SmallBatches| told.push(batches.made);
+        for turn in 0..300 {
+            let depth = 1 + turn * turn % 3;
+            match state.part(1, depth) {
+                Some(Part::First) => {
+                    state.begin((10, 1), depth, 10, &mut tell);
+                    state.note_part(true);
+                }
+                Some(Part::Rest) => state.extend(depth),
+                None => state.begin((10, 1), depth, 10, &mut tell),
+            }
+        }
+        state.end(&mut tell);
+        assert_eq!(told, [0; 0]);
     }
 
     #[test]

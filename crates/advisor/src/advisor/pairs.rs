@@ -9,6 +9,7 @@ use crate::loops::{LoopTrip, Steps};
 use crate::reads::Repetition;
 use crate::recent::{self, Evidence};
 use crate::round_trip::Gap;
+use resp::request::Args;
 
 /// Longest distance, in trips, between a read and the write that repeats its reply.
 const PAIR_DISTANCE_MAX: u32 = 4;
@@ -29,6 +30,14 @@ fn counts(command: &str) -> bool {
 /// True for a command whose arguments behind the key are fields and values in turn. Each value follows its field.
 fn has_fields(command: &str) -> bool {
     matches!(command, "HSET" | "HMSET" | "HSETNX")
+}
+
+/// True for a command that writes a value with an expiry.
+fn writes_for_a_time(command: &Args<'_>) -> bool {
+    let is = |argument: &[u8], names: &[&str]| names.iter().any(|name| argument.eq_ignore_ascii_case(name.as_bytes()));
+    let options = || command.from(3).take(VALUES_MAX);
+    is(command.get(0), &["SETEX", "PSETEX"])
+        || is(command.get(0), &["SET"]) && options().any(|option| is(option, &["EX", "PX", "EXAT", "PXAT"]))
 }
 
 impl Watch<'_, '_> {
@@ -73,7 +82,10 @@ impl Watch<'_, '_> {
         let repeated = repeats.then(|| self.source_of(seen)).flatten().filter(is_read_here);
         let deletes = matches!(seen.found.verb.name, "DEL" | "UNLINK") && self.trip.command.len() == 2;
         let deleted = || deletes.then(|| loops.ago(1)).flatten().filter(is_read_here);
-        repeated.or_else(deleted).or_else(|| self.document_before(seen)).map(|trip| trip.shape)
+        // A web framework reads the session of a request, and writes it anew at its end.
+        let is_session = |trip: &&LoopTrip| trip.is_paced && writes_for_a_time(&self.trip.command);
+        let written = repeated.or_else(|| self.document_before(seen)).filter(|trip| !is_session(trip));
+        written.or_else(deleted).map(|trip| trip.shape)
     }
 
     /// True if a value of a command with fields repeats a reply. The names of fields stand in the replies to HGETALL.

@@ -318,3 +318,21 @@ fn reads_that_django_repeats_are_no_finding() {
         assert_eq!(traffic.groups().is_empty(), is_django, "{prefix}");
     }
 }
+
+/// A web framework reads the session of each request after a pause, and writes it with an expiry. A batch job that does the same loses writes.
+#[test]
+fn sessions_are_no_pairs() {
+    for thinks in [true, false] {
+        let mut traffic = Traffic::logged_in();
+        for number in 0..60_u64 {
+            if thinks {
+                traffic.pause(8);
+            }
+            let key = format!("session:{}", number * 7919 % 97);
+            traffic.send(&format!("GET {key}"), &format!("{{\"user\":{number},\"seen\":{}}}", number * 31 % 1009));
+            traffic.send(&format!("SET {key} {{\"user\":{number},\"seen\":{}}} EX 600", number * 37 % 1009), "OK");
+        }
+        let pairs = traffic.groups().iter().filter(|group| group.total.kind == Kind::ReadComputeWrite).count();
+        assert_eq!(pairs, usize::from(!thinks));
+    }
+}
