@@ -423,10 +423,12 @@ impl Machine {
         self.keep_imports(claimer, epoch, &kept);
         let reopened = self.restored_imports(claimer, &taken);
         let superseded = self.superseded_imports(claimer, &taken);
-        if !self.table.same_shard(claimer, me) {
-            self.forget_imports(&taken);
-        }
         let takes_mine = taken.intersects(&self.table[my_primary].slots);
+        match self.table.same_shard(claimer, me) {
+            true if takes_mine => self.leave_imports_to_successor(),
+            true => {}
+            false => self.forget_imports(&taken),
+        }
         for slot in taken.iter() {
             self.redirect_marker(slot, claimer);
         }

@@ -21,6 +21,9 @@
 //! opens the import again instead of deleting the keys. The winner's slot is still migrating to this node, so the winner has taken no write to
 //! the missing keys, and an operator's tool can end the move again.
 //!
+//! A winner of the target's own shard has executed the end of an import before the target did. A target that hears of such a winner first
+//! forgets the imports from nodes.conf: the winner may have moved the slot back, and the copies of the keys are old.
+//!
 //! A restart needs no memory of other imports. A slot that has moved as a whole loses the writes of the target's last moment at most, which no
 //! replica of the winner's shard could have: the winner has all others. A replica that starts again has no data of its primary's present
 //! history, and takes no place before a full copy has come from the primary.
@@ -185,6 +188,14 @@ impl Machine {
     /// Forgets imports of slots that move on, or that this shard gives up.
     pub(crate) fn forget_imports(&mut self, slots: &SlotSet) {
         self.imported.retain(|slot, _| !slots.contains(*slot));
+    }
+
+    /// Forgets the imports that a restart has brought back, because a node of this shard has won this node's place meanwhile. It was a replica, and
+    /// has executed the end of the imports before this node. A later claim of the source's shard is a move back, which the winner has ended.
+    pub(crate) fn leave_imports_to_successor(&mut self) {
+        if self.rules.hold(Rule::FinishedImports) && self.table.myself().is_primary() {
+            self.imported.retain(|_, import| !import.is_restored);
+        }
     }
 
     /// Remembers the imports for longer, because this node has just taken its primary's place.

@@ -358,6 +358,29 @@ fn a_target_that_starts_again_after_a_move_back_keeps_nothing() {
     assert_eq!(complaints(world, slot, 0), Vec::<String>::new());
 }
 
+/// The target hears of its successor first. It has kept the imported slot then, and loses it to the source.
+#[test]
+fn a_target_that_starts_again_leaves_imports_to_its_successor() {
+    let (mut world, slot) = (cluster(1, None), slot_of(2));
+    open(&mut world, slot, 2, 1);
+    end_alone(&mut world, slot, 1);
+    world.crash(1);
+    world.run_ms(10 * TIMEOUT_MS);
+    assert_eq!(owner(&world, 2, slot), Some(1 + SHARDS));
+    world.move_slot(slot.index(), 2);
+    world.run_ms(TIMEOUT_MS);
+    // The source's shard can't reach the target yet.
+    for at in (0..2 * SHARDS).filter(|at| *at != 1) {
+        world.net.set_cut(1, at, at % SHARDS == 2);
+        world.net.set_cut(at, 1, at % SHARDS == 2);
+    }
+    world.start(1);
+    world.run_ms(2 * TIMEOUT_MS);
+    assert!(owner(&world, 1, slot) == Some(2) && !world.is_primary(1));
+    assert_eq!(import_from(&world, 1, slot), None);
+    assert_eq!(complaints(world, slot, 2), Vec::<String>::new());
+}
+
 /// nodes.conf names an import as long as it is remembered, and on primaries only. A restart renews the time.
 #[test]
 fn nodes_conf_keeps_imports_for_a_time() {
