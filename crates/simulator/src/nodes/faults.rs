@@ -418,13 +418,18 @@ impl NodesWorld {
         if let (Some(slot), Some(at)) = (self.unowned_slot(), self.voting_node()) {
             // The target of a move has the keys, and takes a slot that its source has given up. The winner of an election serves its slots in a
             // moment.
-            if self.is_imported(slot) && self.mutation.minds_open_slots() || self.is_claimed(slot) {
+            if self.is_imported(slot) && self.mutation.minds_open_slots() || self.claimers(slot) > 0 {
                 return;
             }
             let text = slot.to_string();
             let [remove, add] = ["DELSLOTS", "ADDSLOTS"].map(|change| ["CLUSTER", change, &text]);
             self.operator.give(format!("slot {slot} is added to {at}"), 1, &[(at, &remove), (at, &add)]);
         } else if let Some((slot, at, is_import)) = self.open_slot() {
+            // A primary that has just started may not know the new owner yet. It names the target of an old move, which is a replica by now, and an
+            // import with the only copies of keys would be closed for it.
+            if self.claimers(slot) > 1 {
+                return;
+            }
             // The owner names the target, like the migrating node for redis-cli. After a failover of the target, another node of its shard may
             // import the slot as well. It has copies of keys, and deletes them at the end of the move.
             let target = self.owner(slot).and_then(|from| self.target_of(slot, from));

@@ -55,14 +55,14 @@ impl NodesWorld {
         self.nodes().any(|(_, node)| imports(node) == Some(true))
     }
 
-    /// Returns true if a primary has a slot, which its workers may not serve yet.
-    pub(super) fn is_claimed(&self, slot: usize) -> bool {
-        let Some(slot) = Slot::new(slot as u64) else { return false };
+    /// The number of primaries that have a slot in their own tables. Their workers may not serve it yet.
+    pub(super) fn claimers(&self, slot: usize) -> usize {
+        let Some(slot) = Slot::new(slot as u64) else { return 0 };
         let has = |machine: &Machine| {
             let me = machine.table().myself();
             me.is_primary() && me.slots.contains(slot)
         };
-        self.machines().any(|(_, machine)| has(machine))
+        self.machines().filter(|(_, machine)| has(machine)).count()
     }
 
     /// Returns true if a process's slot is migrating.
