@@ -32,10 +32,19 @@ pub fn incomparable(command: &[Vec<u8>]) -> bool {
         b"XREAD" | b"XREADGROUP" => command.iter().any(|arg| arg == b"+"),
         // Redis 8 refuses a count without an absolute value; 7.0 removes all.
         b"LREM" => command.get(2).is_some_and(|count| count == b"-9223372036854775808"),
+        // Redis 8 refuses leading blanks and hexadecimal digits in bounds of scores, which 7.0 takes.
+        b"ZCOUNT" | b"ZRANGEBYSCORE" | b"ZREVRANGEBYSCORE" | b"ZREMRANGEBYSCORE" | b"ZRANGE" | b"ZRANGESTORE" => {
+            command.iter().skip(2).take(3).any(|arg| is_lenient_bound(arg))
+        }
         // 7.2 reads a name up to a NUL; 7.0 refuses it.
         b"CLIENT" => is_sub(command, "SETNAME") && command.iter().any(|arg| arg.contains(&0)),
         _ => false,
     }
+}
+
+fn is_lenient_bound(bound: &[u8]) -> bool {
+    let number = bound.strip_prefix(b"(").unwrap_or(bound);
+    number.first().is_some_and(u8::is_ascii_whitespace) || number.iter().any(|byte| matches!(byte, b'x' | b'X'))
 }
 
 /// True if a listed difference explains the different replies to `command`.

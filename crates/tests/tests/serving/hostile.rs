@@ -346,8 +346,12 @@ SORT l LIMIT 9223372036854775807 9223372036854775807
 SORT l LIMIT -9223372036854775808 -9223372036854775808
 ";
 
-/// Replies of 7.2 that differ from 7.0; the beginning is enough.
+/// Replies of 7.2, or of later versions, that differ from 7.0.
 const CHANGED_SINCE_7_0: &[(&str, &str)] = &[
+    (
+        "LREM l -9223372036854775808 x",
+        "-ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
+    ),
     ("BLPOP nothing 1e400", "-ERR timeout is out of range"),
     ("BLPOP nothing 9223372036854775807", "-ERR timeout is out of range"),
 ];
