@@ -210,7 +210,7 @@ struct RoundStep {
     depended: u32,
     /// Number of commands with a new word that does not stand in replies by chance.
     named: u32,
-    /// Number of commands of which such a word came from a reply of an earlier round.
+    /// Number of commands whose new word came from a reply of an earlier round.
     traced: u32,
     /// How often a new word came from a reply of the last round, and does not do so by chance.
     followed: u32,

@@ -45,7 +45,7 @@ impl Turns {
         let takes_turns = is_known && last.connection != connection.id;
         let since_ns = trip.arrived_ns.checked_sub(last.replied_ns).filter(|_| is_known && !trip.overlaps);
         let trip_ns = since_ns.filter(|since_ns| connection.round_trip.is_far_trip(*since_ns, FAR_NS));
-        let alone = if trip_ns.is_some() { last.alone + 1 } else { 0 };
+        let alone = if trip_ns.is_some() { last.alone.saturating_add(1) } else { 0 };
         let (client, connection) = (connection.client_hash, connection.id);
         *last = Turn { client, connection, replied_ns: trip.replied_ns, alone };
         match trip_ns.filter(|_| takes_turns && alone >= ALONE_MIN) {

@@ -21,6 +21,16 @@ fn owner_or_none(world: &World, at: usize, slot: Slot) -> Option<String> {
     table.owner(slot).map(|owner| table[owner].id.to_string())
 }
 
+/// Returns a replica of a node.
+fn replica_of(world: &World, primary: usize) -> usize {
+    let primary = name(world, primary);
+    let follows = |at: &usize| {
+        let table = world.hosts[*at].machine.as_ref().unwrap().table();
+        table.myself().primary().is_some_and(|key| table[key].id.to_string() == primary)
+    };
+    (3..6).find(follows).unwrap()
+}
+
 fn slots(numbers: std::ops::Range<u64>) -> Box<SlotSet> {
     Box::new(numbers.map(|number| Slot::new(number).unwrap()).collect())
 }
@@ -73,11 +83,7 @@ fn a_target_leaves_its_epoch_to_an_election() {
     for seed in 1..20 {
         let mut world = World::cluster(6, 3, seed, None);
         let (source, target) = (name(&world, 0), name(&world, 1));
-        let is_replica = |at: &usize| {
-            let table = world.hosts[*at].machine.as_ref().unwrap().table();
-            table.myself().primary().is_some_and(|primary| table[primary].id.to_string() == source)
-        };
-        let replica = (3..6).find(is_replica).unwrap();
+        let replica = replica_of(&world, 0);
         world.hosts[1].slow_disk = true;
         world.begin_command(1, ClusterCommand::ClaimSlots { slots: slots(0..3), source });
         let force = ClusterCommand::Failover(FailoverMode::Force);
@@ -95,11 +101,7 @@ fn a_target_leaves_its_epoch_to_an_election() {
 fn a_replica_notes_the_owner_that_its_stream_names() {
     let mut world = World::cluster(6, 3, 1, None);
     let (slot, source) = (Slot::new(16_383).unwrap(), name(&world, 2));
-    let at = (3..6).find(|at| {
-        let table = world.hosts[*at].machine.as_ref().unwrap().table();
-        table.myself().primary().is_some_and(|primary| table[primary].id.to_string() == name(&world, 0))
-    });
-    let at = at.unwrap();
+    let at = replica_of(&world, 0);
     let note = |owner: Option<String>| ClusterCommand::NoteOwner { slots: slots(16_383..16_384), owner };
     assert_eq!(world.command(at, note(None)), Some(ClusterReply::Ok));
     assert_eq!(owner(&world, at, slot), name(&world, 0));
@@ -160,11 +162,7 @@ fn a_late_claim_of_a_target_does_not_count() {
 fn a_target_s_replica_does_not_claim_slots_that_the_source_keeps() {
     let mut world = World::cluster(6, 3, 1, None);
     let (source, slot) = (name(&world, 0), Slot::new(0).unwrap());
-    let follows = |at: &usize| {
-        let table = world.hosts[*at].machine.as_ref().unwrap().table();
-        table.myself().primary().is_some_and(|primary| table[primary].id.to_string() == name(&world, 1))
-    };
-    let replica = (3..6).find(follows).unwrap();
+    let replica = replica_of(&world, 1);
     world.command(replica, ClusterCommand::NoteOwner { slots: slots(0..3), owner: None }).unwrap();
     world.kill(1);
     assert_eq!(world.command(0, ClusterCommand::KeepSlots { slots: slots(0..3) }), Some(ClusterReply::Ok));
@@ -185,11 +183,7 @@ fn a_target_s_replica_does_not_claim_slots_that_the_source_keeps() {
 fn a_snapshot_ends_the_promises_of_the_stream() {
     let mut world = World::cluster(6, 3, 1, None);
     let (source, slot) = (name(&world, 0), Slot::new(0).unwrap());
-    let follows = |at: &usize| {
-        let table = world.hosts[*at].machine.as_ref().unwrap().table();
-        table.myself().primary().is_some_and(|primary| table[primary].id.to_string() == name(&world, 1))
-    };
-    let replica = (3..6).find(follows).unwrap();
+    let replica = replica_of(&world, 1);
     world.command(replica, ClusterCommand::NoteOwner { slots: slots(0..3), owner: None }).unwrap();
     assert_eq!(world.command(replica, ClusterCommand::TakeSlotStates(Box::default())), Some(ClusterReply::Ok));
     assert_eq!(world.command(replica, ClusterCommand::Failover(FailoverMode::Force)), Some(ClusterReply::Ok));
