@@ -6,9 +6,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::ops::RangeInclusive;
-use std::{env, process};
+use std::time::{Duration, Instant};
+use std::{env, process, thread};
 
 /// Ports of servers. All are greater than the number of slots (16384), so no port equals a number of a slot in the
 /// texts that tests compare. A node of a cluster also listens on its port plus 10,000, which lies below 32768, the first
@@ -35,6 +36,24 @@ pub fn free_port() -> io::Result<u16> {
 
 fn is_free(port: u16) -> bool {
     TcpListener::bind(("127.0.0.1", port)).is_ok()
+}
+
+/// Waits until connections to `port` are refused, after its listener in this process was closed.
+///
+/// A program that another test starts holds copies of all file descriptors from its fork to its exec, and a copy of the
+/// listener still accepts connections.
+///
+/// # Errors
+/// Fails if the port still accepts connections after ten seconds.
+pub fn wait_until_refused(port: u16) -> io::Result<()> {
+    let end = Instant::now() + Duration::from_secs(10);
+    while TcpStream::connect(("127.0.0.1", port)).is_ok() {
+        if Instant::now() > end {
+            return Err(io::Error::other(format!("port {port} still accepts connections")));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
 }
 
 /// The file with the port that was given last. It is locked while this value lives.

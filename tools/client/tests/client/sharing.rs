@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::common::{bulk, config, connect, ok, on_both};
 use client::{Client, ClientOptions, Command, Config, Error, Fate, Lost, Pipeline, Proto, Transaction, Value, Window};
-use tests::ports::free_port;
+use tests::ports::{free_port, wait_until_refused};
 
 fn client(server: &tests::server::Server) -> Client {
     Client::connect(&config(server)).unwrap()
@@ -374,10 +374,12 @@ fn a_server_that_comes_back_is_found_again() {
     let away = thread::spawn(move || {
         answer(&listener);
         drop(listener);
+        wait_until_refused(port).unwrap();
         thread::sleep(Duration::from_millis(300));
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         answer(&listener);
-        // Now the server stays away.
+        drop(listener);
+        wait_until_refused(port).unwrap();
     });
     let mut options = ClientOptions::default();
     options.give_up_after = Duration::from_secs(20);
@@ -402,6 +404,7 @@ fn giving_up_is_reported_to_all_waiters() {
     options.give_up_after = Duration::from_millis(200);
     let client = Client::with_options(&config, options).unwrap();
     drop(listener);
+    wait_until_refused(port).unwrap();
     thread::sleep(Duration::from_millis(150));
     thread::scope(|scope| {
         for _ in 0..8 {
