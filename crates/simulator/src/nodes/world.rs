@@ -732,7 +732,8 @@ impl NodesWorld {
         for &write in writes {
             let Some(of) = self.promises.writes.get(write).cloned() else { continue };
             let element = write.to_string();
-            let members: Vec<usize> = (0..self.seats.len()).filter(|at| of.members >> at & 1 == 1).collect();
+            let is_member = |at: &usize| of.members >> at & 1 == 1 || self.follows(*at, of.process);
+            let members: Vec<usize> = (0..self.seats.len()).filter(is_member).collect();
             let has = |world: &mut NodesWorld, at: &usize| world.list(*at, of.key).contains(&element);
             let holders: Vec<usize> = members.iter().copied().filter(|at| has(self, at)).collect();
             let others = holders.iter().filter(|at| **at != of.process).count();
