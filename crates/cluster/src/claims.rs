@@ -418,6 +418,7 @@ impl Machine {
         let (had_slots, had_own) = (self.table[my_primary].slot_count > 0, Arc::clone(&self.table.myself().slots));
         self.note_unclaimed(claimer, claimed);
         let mut taken = self.winnable(claimer, epoch, claimed);
+        taken.subtract(&self.outdated_claims(claimer, epoch, &taken));
         let kept = self.kept_imports(claimer, &taken);
         taken.subtract(&kept);
         self.keep_imports(claimer, epoch, &kept);

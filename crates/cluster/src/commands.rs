@@ -104,6 +104,8 @@ pub enum ClusterCommand {
         /// True if this server has keys of the slot.
         has_keys: bool,
     },
+    /// This primary asks the others for an epoch for its claim. The reply is [`ClusterReply::Later`] until a majority has voted.
+    PrepareClaim,
     /// This primary takes the slots of a source that has handed them over with all their keys.
     ClaimSlots {
         /// The slots.
@@ -267,6 +269,14 @@ impl Machine {
         if command == ClusterCommand::SaveConfig {
             return self.after_save(Waiting::SaveConfig(id));
         }
+        match self.awaits_epoch(&command) {
+            true => self.delay(id, command),
+            false => self.execute(id, command),
+        }
+    }
+
+    /// Executes a command that waits for nothing.
+    pub(crate) fn execute(&mut self, id: CommandId, command: ClusterCommand) {
         let was_dirty = std::mem::take(&mut self.saves.dirty);
         let reply = self.run(command);
         match self.saves.dirty {
@@ -305,6 +315,7 @@ impl Machine {
                 self.set_slot(slot, &change, has_keys, from_primary)
             }
             ClusterCommand::CheckSetSlot { slot, change, has_keys } => self.check_set_slot(slot, &change, has_keys),
+            ClusterCommand::PrepareClaim => self.prepare_claim(),
             ClusterCommand::ClaimSlots { slots, source } => self.claim_slots(&slots, &source),
             ClusterCommand::GrantSlots { slots, target } => self.grant_slots(&slots, &target),
             ClusterCommand::KeepSlots { slots } => self.keep_slots(&slots),
@@ -379,6 +390,7 @@ impl Machine {
         }
         self.open.clear();
         self.imported.clear();
+        self.reservation = None;
         self.end_handover();
         self.forget_election();
         self.table.others().into_iter().for_each(|key| self.remove_node(key));

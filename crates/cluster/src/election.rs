@@ -131,7 +131,7 @@ impl Machine {
     }
 
     /// The time for which votes of an election count.
-    fn election_timeout_ms(&self) -> u64 {
+    pub(crate) fn election_timeout_ms(&self) -> u64 {
         (2 * self.config.node_timeout_ms).max(ELECTION_MIN_MS)
     }
 
@@ -377,7 +377,8 @@ impl Machine {
     /// Notes on a replica that its primary takes the next epoch without votes.
     pub(crate) fn expect_new_epoch(&mut self, primary: NodeKey) {
         let shown = self.table[primary].config_epoch;
-        if self.rules.hold(Rule::UnseenEpoch) {
+        // Nobody else wins an epoch with votes, and all nodes have heard of it.
+        if self.rules.hold(Rule::UnseenEpoch) && !self.has_epoch_votes() {
             self.current_epoch += 1;
             self.unseen_bump = Some((primary, shown));
         }
@@ -411,6 +412,7 @@ impl Machine {
 
     /// Counts a vote.
     pub(crate) fn count_vote(&mut self, sender: NodeKey, header: &Header) {
+        self.count_epoch_vote(sender, header);
         let is_mine = match self.rules.hold(Rule::VoteEpoch) {
             true => self.election.epoch == Some(header.current_epoch),
             false => self.election.epoch.is_some(),
@@ -463,15 +465,24 @@ impl Machine {
     pub(crate) fn consider_vote(&mut self, sender: NodeKey, header: &Header) {
         let epoch = header.current_epoch;
         self.leave_epoch_to(epoch);
+        self.hold_writes_for(sender);
         if !self.table.myself().is_voting() {
             return;
         }
         if let Some(reason) = self.refusal(sender, header) {
-            let text = format!("Failover auth denied to {} for epoch {epoch}: {reason}", self.name(sender));
+            let subject = if self.table[sender].is_primary() { "Vote for an epoch" } else { "Failover auth" };
+            let text = format!("{subject} denied to {} for epoch {epoch}: {reason}", self.name(sender));
             return self.log(Level::Warning, text);
         }
         self.last_vote_epoch = epoch;
-        self.log(Level::Notice, format!("Failover auth granted to {} for epoch {epoch}", self.name(sender)));
+        let subject = match self.table[sender].primary() {
+            Some(primary) => {
+                self.table[primary].replaced_by_vote_ms = Some(self.now.ms);
+                "Failover auth"
+            }
+            None => "Vote for an epoch",
+        };
+        self.log(Level::Notice, format!("{subject} granted to {} for epoch {epoch}", self.name(sender)));
         let candidate = self.table[sender].id;
         self.after_save(Waiting::Vote { candidate, epoch });
     }
@@ -488,7 +499,7 @@ impl Machine {
             return Some(format!("already voted for epoch {}", self.last_vote_epoch));
         }
         if self.table[sender].is_primary() {
-            return Some("it is a primary node".into());
+            return self.epoch_refusal(sender, header);
         }
         let Some(primary) = self.table[sender].primary() else {
             return Some("I don't know its primary".into());

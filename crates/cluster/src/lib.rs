@@ -27,6 +27,7 @@ mod open_slots;
 mod orphans;
 mod random;
 mod receive;
+mod reservation;
 mod rules;
 mod saves;
 mod send;

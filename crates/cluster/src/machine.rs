@@ -4,8 +4,9 @@
 //! node's tables and returns the actions for the caller: connect, send, save, answer. The machine itself does no I/O and reads no clock, so
 //! tests and the simulator replay any run from its seed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::commands::ClusterCommand;
 use crate::config::Config;
 use crate::debugging::Faults;
 use crate::dialect;
@@ -13,11 +14,12 @@ use crate::election::Election;
 use crate::file::NodesFile;
 use crate::id::{NodeId, ShardId};
 use crate::imported::Imports;
-use crate::io::{Action, Facts, Input, Level, Moment};
+use crate::io::{Action, CommandId, Facts, Input, Level, Moment};
 use crate::links::{LinkId, Links};
 use crate::manual::Handover;
 use crate::node::{Health, Node, NodeKey};
 use crate::random::Random;
+use crate::reservation::Reservation;
 use crate::rules::Rules;
 use crate::saves::Saves;
 use crate::slots::{Slot, SlotSet};
@@ -79,6 +81,8 @@ pub struct Machine {
     pub(crate) stats: Stats,
     pub(crate) election: Election,
     pub(crate) handover: Handover,
+    /// True if this primary holds back writes because a replica of it asks for votes.
+    pub(crate) holds_writes: bool,
     /// On a replica: a primary that took an epoch without votes, and the epoch that its headers showed until then.
     pub(crate) unseen_bump: Option<(NodeKey, u64)>,
     /// On a replica: slots whose import its primary has finished by command, before the primary's headers claim them. The greatest epoch that was
@@ -92,8 +96,14 @@ pub struct Machine {
     pub(crate) promised_ms: u64,
     /// On a primary: slots that it has granted to the target of a move, and the target.
     pub(crate) granted: Option<(NodeKey, Box<SlotSet>)>,
+    /// On the target of a move: an epoch for its claim.
+    pub(crate) reservation: Option<Reservation>,
+    /// Commands that wait for an epoch, and their deadlines.
+    pub(crate) delayed: Vec<(CommandId, ClusterCommand, u64)>,
     /// On a primary: slots that it imports and that nobody claims, and the time since which this is so.
     pub(crate) abandoned: BTreeMap<Slot, u64>,
+    /// The slots among these that a node with an old epoch claims.
+    pub(crate) contested: BTreeSet<Slot>,
     pub(crate) edition: u64,
     pub(crate) ticks: u64,
     pub(crate) last_tick_ms: Option<u64>,
@@ -153,13 +163,17 @@ impl Machine {
             stats: Stats::default(),
             election: Election::default(),
             handover: Handover::default(),
+            holds_writes: false,
             unseen_bump: None,
             finished: BTreeMap::new(),
             imported: Imports::new(),
             reopened: BTreeMap::new(),
             promised_ms: 0,
             granted: None,
+            reservation: None,
+            delayed: Vec::new(),
             abandoned: BTreeMap::new(),
+            contested: BTreeSet::new(),
             edition: 0,
             ticks: 0,
             last_tick_ms: None,
@@ -203,6 +217,7 @@ impl Machine {
         if std::mem::take(&mut self.todo.failover) {
             self.step_failover();
         }
+        self.run_delayed();
         self.follow_peers_of_open_slots();
         if std::mem::take(&mut self.todo.state) {
             self.evaluate_state();

@@ -25,6 +25,12 @@ pub enum FailoverMode {
 /// each tick. After a restart it takes no writes for longer than this time.
 const PAUSE_PROOF_MS: u64 = 1000;
 
+/// The part of the timeout of a planned failover that is left to the winner to save and to show its claim: one fifth.
+const CLAIM_SHARE: u64 = 5;
+
+/// The longest time in milliseconds for which a primary holds back writes while one of its replicas asks for votes.
+const HOLD_MAX_MS: u64 = 500;
+
 /// A manual failover, at either end.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handover {
@@ -78,7 +84,10 @@ impl Machine {
             self.replace(primary);
             return ClusterReply::Ok;
         }
-        self.handover.until_ms = Some(self.now.ms + self.config.manual_failover_timeout_ms);
+        let timeout_ms = self.config.manual_failover_timeout_ms;
+        // The primary takes writes again after the timeout. It must hear of the winner's claim before, and the claim must be on disk.
+        let margin_ms = if mode == FailoverMode::Planned { timeout_ms / CLAIM_SHARE } else { 0 };
+        self.handover.until_ms = Some(self.now.ms + timeout_ms - margin_ms);
         self.handover.may_start = mode == FailoverMode::Force;
         self.todo.failover = true;
         let word = if mode == FailoverMode::Force { "Forced" } else { "Manual" };
@@ -206,9 +215,20 @@ impl Machine {
         self.consider_orphans();
     }
 
+    /// Holds writes back for a moment if a replica of this primary asks for votes without its help. If the replica wins, it lacks the writes
+    /// from now on.
+    pub(crate) fn hold_writes_for(&mut self, candidate: NodeKey) {
+        let is_rival = self.table.myself().is_primary() && self.table[candidate].primary() == Some(self.me());
+        if is_rival && self.handover.replica.is_none() {
+            self.holds_writes = true;
+            let hold_ms = HOLD_MAX_MS.min(self.config.node_timeout_ms / 2);
+            self.actions.push(Action::Pause { until_ms: self.now.ms + hold_ms });
+        }
+    }
+
     /// Ends a manual failover, successful or not.
     pub(crate) fn end_handover(&mut self) {
-        if self.handover.replica.is_some() {
+        if std::mem::take(&mut self.holds_writes) || self.handover.replica.is_some() {
             self.actions.push(Action::Resume);
         }
         self.handover = Handover::default();

@@ -104,6 +104,10 @@ pub struct Node {
     pub created_ms: u64,
     /// The time of the unanswered PING, if there is one.
     pub ping_sent_ms: Option<u64>,
+    /// The time at which this node has voted for a replica of it.
+    pub replaced_by_vote_ms: Option<u64>,
+    /// True if it votes for epochs of primaries.
+    pub votes_for_epochs: bool,
     /// The time of its last PONG, to this node or to another node that reported it in gossip.
     pub pong_received_ms: Option<u64>,
     /// When any data of it came.
@@ -156,6 +160,8 @@ impl Node {
             has_sent_shard: false,
             created_ms: now_ms,
             ping_sent_ms: None,
+            replaced_by_vote_ms: None,
+            votes_for_epochs: false,
             pong_received_ms: None,
             data_received_ms: None,
             meet_sent_ms: None,

@@ -10,7 +10,7 @@ use crate::id::NodeId;
 use crate::io::Level;
 use crate::machine::{Machine, OpenSlot};
 use crate::node::NodeKey;
-use crate::slots::Slot;
+use crate::slots::{Slot, SlotSet};
 use crate::view::{Open, SlotView};
 
 /// An open slot in a text.
@@ -103,7 +103,8 @@ impl Machine {
     /// without it nobody would serve the slots.
     ///
     /// The headers of a source also lack slots that a replica of it has won. This node therefore waits for a node timeout, and until it has
-    /// heard from all nodes of the source's shard that have not failed. The winner's claim has come by then.
+    /// heard from all nodes of the source's shard that have not failed. The winner's claim has come by then. It does not wait for the timeout once
+    /// another node claims the slot with an old epoch ([`Machine::outdated_claims`]).
     pub(crate) fn take_abandoned_imports(&mut self) {
         let is_nobodys = |(slot, open): &(&Slot, &OpenSlot)| {
             let OpenSlot::Importing(source) = **open else { return false };
@@ -116,6 +117,7 @@ impl Machine {
         let now_ms = self.now.ms;
         let since = |slot: Slot| self.abandoned.get(&slot).copied().unwrap_or(now_ms);
         self.abandoned = abandoned.iter().map(|(slot, _)| (*slot, since(*slot))).collect();
+        self.contested.retain(|slot| self.abandoned.contains_key(slot));
         for (slot, source) in abandoned {
             if self.is_abandoned(slot, source) {
                 self.log(Level::Notice, format!("Taking slot {slot}, which its source has given up."));
@@ -127,6 +129,23 @@ impl Machine {
         }
     }
 
+    /// Returns the slots among these that this primary imports, that their source has given up, and that another node claims with an epoch from
+    /// before. The claimer had them earlier, was down meanwhile, and has old copies of the keys. This primary has the present ones.
+    pub(crate) fn outdated_claims(&mut self, claimer: NodeKey, epoch: u64, taken: &SlotSet) -> SlotSet {
+        if !self.table.myself().is_primary() || self.table.same_shard(claimer, self.me()) {
+            return SlotSet::EMPTY;
+        }
+        let is_outdated = |slot: &Slot| {
+            let Some(OpenSlot::Importing(source)) = self.open.get(slot).copied() else { return false };
+            let is_nobodys =
+                self.table.owner(*slot).is_none_or(|owner| owner == source && self.table.is_unclaimed(*slot));
+            is_nobodys && epoch < self.table[source].config_epoch
+        };
+        let outdated: SlotSet = taken.iter().filter(is_outdated).collect();
+        self.contested.extend(outdated.iter());
+        outdated
+    }
+
     fn is_abandoned(&self, slot: Slot, source: NodeKey) -> bool {
         let Some(since_ms) = self.abandoned.get(&slot) else { return false };
         let has_told = |key: NodeKey| {
@@ -134,7 +153,8 @@ impl Machine {
             node.has_failed() || node.data_received_ms > Some(*since_ms)
         };
         let mut shard = self.table.keys().filter(|key| *key != self.me() && self.table.same_shard(*key, source));
-        self.now.ms >= since_ms + self.config.node_timeout_ms && shard.all(has_told)
+        let is_due = self.now.ms >= since_ms + self.config.node_timeout_ms || self.contested.contains(&slot);
+        is_due && shard.all(has_told)
     }
 
     /// Takes over the open slots of the primary, which its snapshot has brought. They replace the slots that were open here.

@@ -137,6 +137,7 @@ impl Machine {
         node.data_received_ms = Some(now_ms);
         node.offset = header.offset;
         node.known_epoch = header.current_epoch;
+        node.votes_for_epochs = header.message_flags.has(MessageFlags::EPOCH_VOTES);
         self.current_epoch = self.current_epoch.max(header.current_epoch);
     }
 

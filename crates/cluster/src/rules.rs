@@ -54,6 +54,8 @@ pub enum Rule {
     FinishedImports,
     /// A replica leaves out the epoch that its primary has taken at the end of an import, and may have told nobody.
     UnseenEpoch,
+    /// The target of a move asks a majority for an epoch of its own before it claims slots.
+    ReservedEpochs,
 }
 
 /// The rules in force: all of them outside of tests.

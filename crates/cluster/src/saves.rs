@@ -32,6 +32,11 @@ pub(crate) enum Waiting {
         /// The epoch of the election.
         epoch: u64,
     },
+    /// A request for votes for an epoch of a primary.
+    AskForEpoch {
+        /// The epoch.
+        epoch: u64,
+    },
     /// A request for votes.
     AskForVotes {
         /// The epoch of the election.
@@ -153,7 +158,9 @@ impl Machine {
         self.saves.dirty = true;
         self.saves.retry_ms = Some(self.now.ms + RETRY_MS);
         // A vote is never sent without a durable record, so the waiting votes are dropped.
-        let is_vote = |waiting: &Waiting| matches!(waiting, Waiting::Vote { .. } | Waiting::AskForVotes { .. });
+        let is_vote = |waiting: &Waiting| {
+            matches!(waiting, Waiting::Vote { .. } | Waiting::AskForVotes { .. } | Waiting::AskForEpoch { .. })
+        };
         self.saves.waiting.retain(|(_, waiting)| !is_vote(waiting));
         self.fail_save_commands(error);
         self.release_until(generation);
@@ -187,6 +194,7 @@ impl Machine {
             Waiting::View => self.todo.view = true,
             Waiting::Vote { candidate, epoch } => self.send_vote(candidate, epoch),
             Waiting::AskForVotes { epoch } => self.send_vote_requests(epoch),
+            Waiting::AskForEpoch { epoch } => self.send_epoch_requests(epoch),
         }
     }
 

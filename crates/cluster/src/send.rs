@@ -43,7 +43,7 @@ impl Machine {
             ip: self.config.announce.ip.clone(),
             flags,
             is_down: self.state != ClusterState::Ok,
-            message_flags: message_flags.with(MessageFlags::EXTENSIONS, true),
+            message_flags: message_flags.with(MessageFlags::EXTENSIONS, true).with(MessageFlags::EPOCH_VOTES, true),
         })
     }
 

@@ -187,6 +187,8 @@ impl MessageFlags {
     pub const FORCE_VOTE: MessageFlags = MessageFlags(2);
     /// The sender reads extensions, and the message may have some.
     pub const EXTENSIONS: MessageFlags = MessageFlags(4);
+    /// The sender is a node of Penstock, and votes for epochs of primaries at the ends of moves. Other peers do not use this bit, and ignore it.
+    pub const EPOCH_VOTES: MessageFlags = MessageFlags(0x80);
 
     /// True if all flags of another set are set.
     pub fn has(self, flags: MessageFlags) -> bool {

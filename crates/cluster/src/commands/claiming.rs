@@ -7,6 +7,7 @@ use super::{ClusterReply, error};
 use crate::imported::MoveKind;
 use crate::io::Level;
 use crate::machine::Machine;
+use crate::reservation::{DISTANCE_MAX, Reserved};
 use crate::slots::{Slot, SlotSet};
 use crate::wire::Kind;
 
@@ -42,6 +43,17 @@ impl Machine {
         ClusterReply::Ok
     }
 
+    /// Asks for an epoch before the replicas hear of the claim. A claim that fails afterwards would leave them with slots of the source.
+    pub(super) fn prepare_claim(&mut self) -> ClusterReply {
+        if !self.table.myself().is_primary() {
+            return error("A failover occurred during slot import");
+        }
+        match self.reserve_epoch() {
+            Reserved::Asked => ClusterReply::Later,
+            Reserved::Granted | Reserved::Impossible => ClusterReply::Ok,
+        }
+    }
+
     /// Binds slots of the source to this primary, with an epoch above the source's. The claim is on disk before any message or
     /// view shows it, like each change of this node's slots.
     pub(super) fn claim_slots(&mut self, slots: &SlotSet, source: &str) -> ClusterReply {
@@ -67,7 +79,7 @@ impl Machine {
             self.table.bind(slot, me);
             self.note_import(slot, owner, MoveKind::Whole);
         }
-        self.take_new_epoch();
+        self.take_reserved_epoch();
         self.changed();
         self.todo.broadcast = true;
         ClusterReply::Ok
@@ -81,8 +93,8 @@ impl Machine {
             return error("Slots are no longer owned by myself");
         }
         self.granted = None;
-        // The target may have saved a claim in the next epoch, and have ended before it told anybody.
-        self.current_epoch += 1;
+        // The target may have saved a claim in one of the next epochs, and have ended before it told anybody.
+        self.current_epoch += DISTANCE_MAX;
         self.take_new_epoch();
         ClusterReply::Ok
     }

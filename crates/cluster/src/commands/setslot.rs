@@ -152,7 +152,9 @@ impl Machine {
         self.note_import(slot, source, MoveKind::ByKey);
         if to == self.me() {
             self.open.remove(&slot);
-            self.bump_epoch();
+            if self.must_bump(self.table.myself().config_epoch) {
+                self.take_reserved_epoch();
+            }
             self.todo.broadcast = true;
         } else {
             self.expect_bump(to);

@@ -1,6 +1,6 @@
 //! The end of a move of whole slots: the target's claim, and a replica's knowledge of it.
 
-use super::world::World;
+use super::world::{TIMEOUT_MS, World};
 use crate::commands::{ClusterCommand, ClusterReply};
 use crate::manual::FailoverMode;
 use crate::rules::Rule;
@@ -37,7 +37,10 @@ fn slots(numbers: std::ops::Range<u64>) -> Box<SlotSet> {
 
 fn claim(world: &mut World, at: usize, numbers: std::ops::Range<u64>, source: &str) -> ClusterReply {
     let (slots, source) = (slots(numbers), source.to_owned());
-    world.command(at, ClusterCommand::ClaimSlots { slots, source }).unwrap()
+    match world.repeat_command(at, &ClusterCommand::PrepareClaim).unwrap() {
+        ClusterReply::Ok => world.command(at, ClusterCommand::ClaimSlots { slots, source }).unwrap(),
+        refused => refused,
+    }
 }
 
 #[test]
@@ -84,6 +87,7 @@ fn a_target_leaves_its_epoch_to_an_election() {
         let mut world = World::cluster(6, 3, seed, None);
         let (source, target) = (name(&world, 0), name(&world, 1));
         let replica = replica_of(&world, 0);
+        world.end_epoch_votes();
         world.hosts[1].slow_disk = true;
         world.begin_command(1, ClusterCommand::ClaimSlots { slots: slots(0..3), source });
         let force = ClusterCommand::Failover(FailoverMode::Force);
@@ -137,7 +141,8 @@ fn a_replica_takes_no_slot_by_command() {
 #[test]
 fn a_late_claim_of_a_target_does_not_count() {
     for (source, target) in [(0, 1), (1, 0), (0, 2), (2, 0)] {
-        let mut world = World::cluster(3, 3, 1, None);
+        // The links are cut before the target claims the slots, so it gets no votes.
+        let mut world = World::cluster(3, 3, 1, Some(Rule::ReservedEpochs));
         let (source_name, target_name) = (name(&world, source), name(&world, target));
         let slot = world.hosts[source].machine.as_ref().unwrap().table().myself().slots.iter().next().unwrap();
         let first = slot.index() as u64;
@@ -284,4 +289,26 @@ fn a_claim_ends_a_promise() {
     world.run_ms(1000);
     assert_eq!(shown(&world), before + 4);
     assert!(world.hosts[3].machine.as_ref().unwrap().table().promised.is_empty());
+}
+
+/// A target that does not know yet that it is in a minority claims nothing. The majority could elect its replica in the same epoch.
+#[test]
+fn a_target_in_a_minority_claims_nothing() {
+    for without in [None, Some(Rule::ReservedEpochs)] {
+        let mut world = World::cluster(10, 5, 1, without);
+        let (source, slot) = (name(&world, 1), world.hosts[1].machine.as_ref().unwrap().table().myself().slots.iter());
+        let first = slot.map(|slot| slot.index() as u64).next().unwrap();
+        let replica = replica_of(&world, 0);
+        for (one, other) in [0, 1].into_iter().flat_map(|one| (2..10).map(move |other| (one, other))) {
+            world.net.set_cut(one, other, true);
+            world.net.set_cut(other, one, true);
+        }
+        let reply = claim(&mut world, 0, first..first + 3, &source);
+        assert_eq!(reply == ClusterReply::Later, without.is_none());
+        world.run_ms(4 * TIMEOUT_MS);
+        assert!(world.is_primary(replica));
+        world.mend();
+        world.settle_within(30);
+        assert_eq!(world.checks.violations.is_empty(), without.is_none(), "{}", world.checks.violations.join("\n"));
+    }
 }

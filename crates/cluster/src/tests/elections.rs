@@ -68,6 +68,57 @@ fn a_second_planned_failover_lets_no_write_pass() {
     assert_sound(&world);
 }
 
+/// The primary takes writes again after the timeout. A replica that wins shortly before would tell it too late.
+#[test]
+fn a_planned_failover_ends_before_the_primary_takes_writes_again() {
+    let mut world = World::cluster(6, 3, 3, None);
+    let timeout_ms = world.hosts[3].machine.as_ref().unwrap().config().manual_failover_timeout_ms;
+    world.write_with_clients(true);
+    world.run_ms(2000);
+    world.hosts[3].lags = true;
+    world.run_ms(500);
+    assert_eq!(world.command(3, ClusterCommand::Failover(FailoverMode::Planned)), Some(ClusterReply::Ok));
+    world.run_ms(timeout_ms * 9 / 10);
+    assert_eq!(world.hosts[0].resumed, 0);
+    world.hosts[3].lags = false;
+    world.run_ms(4 * TIMEOUT_MS);
+    assert!(world.is_primary(0) && !world.is_primary(3));
+    assert_sound(&world);
+}
+
+/// A primary that hears its replica ask for votes holds writes back: the winner lacks them. Clients go to the winner once it claims the slots.
+#[test]
+fn a_primary_holds_writes_while_its_replica_asks_for_votes() {
+    let mut world = World::cluster(6, 3, 3, None);
+    world.write_with_clients(true);
+    world.run_ms(2000);
+    assert_eq!(world.command(3, ClusterCommand::Failover(FailoverMode::Force)), Some(ClusterReply::Ok));
+    world.run_ms(500);
+    assert!(world.is_primary(3) && !world.is_primary(0));
+    assert_eq!(world.hosts[0].resumed, 1);
+}
+
+/// A voter that has just voted for a replica gives its primary no epoch above the winner's.
+#[test]
+fn a_primary_gets_no_epoch_while_its_replica_is_elected() {
+    let mut world = World::cluster(10, 5, 1, None);
+    // The replica's requests reach everybody but its primary.
+    world.net.set_cut(5, 0, true);
+    assert_eq!(world.command(5, ClusterCommand::Failover(FailoverMode::Force)), Some(ClusterReply::Ok));
+    // The claim of the winner is not on disk yet.
+    world.hosts[5].slow_disk = true;
+    while !world.is_primary(5) {
+        world.run_ms(1);
+    }
+    // The target asks for a second epoch after half a second.
+    (0..8).for_each(|_| assert_eq!(world.repeat_command(0, &ClusterCommand::PrepareClaim), Some(ClusterReply::Later)));
+    world.hosts[5].slow_disk = false;
+    world.mend();
+    world.run_ms(4 * TIMEOUT_MS);
+    assert!(world.is_primary(5) && !world.is_primary(0));
+    assert_sound(&world);
+}
+
 /// Offsets of two histories can't be compared: the primary has started again, and the replica has not noticed it.
 #[test]
 fn a_planned_failover_needs_the_data_of_the_present_primary() {

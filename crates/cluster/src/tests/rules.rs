@@ -592,6 +592,7 @@ fn fail_with_an_unseen_epoch(world: &mut World) -> u64 {
 fn unseen_epoch() {
     check(Rule::UnseenEpoch, 1, |seed, without| {
         let mut world = World::cluster(6, 3, seed, without);
+        world.end_epoch_votes();
         let (source, target) = (world.id(2), world.id(0));
         for (host, from_primary) in [(3, true), (0, false)] {
             for change in [SetSlot::Importing(source.clone()), SetSlot::Node(target.clone())] {

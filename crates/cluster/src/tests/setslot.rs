@@ -5,6 +5,7 @@ use crate::commands::{ClusterCommand, ClusterReply, SetSlot};
 use crate::dialect::Dialect;
 use crate::io::{CommandId, Input};
 use crate::manual::FailoverMode;
+use crate::rules::Rule;
 use crate::slots::Slot;
 
 fn name(world: &World, at: usize) -> String {
@@ -302,6 +303,7 @@ fn a_slot_of_a_replaced_source_is_not_abandoned() {
 fn a_target_keeps_a_slot_that_has_moved_in_an_epoch_that_another_node_has_won() {
     for seed in 0..4 {
         let mut world = World::cluster(6, 3, seed, None);
+        world.end_epoch_votes();
         let slot = Slot::new(7).unwrap();
         let (source, target) = (name(&world, 0), name(&world, 1));
         let set = |change, from_primary| ClusterCommand::SetSlot { slot, change, has_keys: false, from_primary };
@@ -420,4 +422,81 @@ fn a_move_goes_on_to_a_target_that_has_kept_a_slot() {
     world.run_ms(2 * TIMEOUT_MS);
     assert_eq!(migrates_to(&world, 3, slot), None);
     assert!(world.hosts[3].dropped.contains(slot) && !world.hosts[0].dropped.contains(slot));
+}
+
+/// The former primary of a source comes back after its successor has given a slot up. It has old copies of the keys, and claims the slot
+/// with its old epoch. The target of the move has missed the end, and has the present keys.
+#[test]
+fn a_target_takes_an_abandoned_slot_before_an_old_owner() {
+    let mut world = World::cluster(6, 3, 1, None);
+    let slot = Slot::new(7).unwrap();
+    let target = name(&world, 1);
+    world.crash(0);
+    world.run_ms(5 * TIMEOUT_MS);
+    assert!(world.is_primary(3));
+    let source = name(&world, 3);
+    let set = |change, from_primary| ClusterCommand::SetSlot { slot, change, has_keys: false, from_primary };
+    for (at, change, from_primary) in [
+        (4, SetSlot::Importing(source.clone()), true),
+        (1, SetSlot::Importing(source), false),
+        (3, SetSlot::Migrating(target.clone()), false),
+        (3, SetSlot::Node(target.clone()), false),
+    ] {
+        assert_eq!(world.command(at, set(change, from_primary)), Some(ClusterReply::Ok));
+    }
+    world.run_ms(TIMEOUT_MS / 2);
+    world.mend();
+    world.settle_within(30);
+    assert_eq!(world.checks.violations, Vec::<String>::new());
+    assert_eq!((0..6).map(|host| owner(&world, host, slot)).collect::<Vec<_>>(), vec![target; 6]);
+}
+
+/// A target saves its epoch, and is killed before anybody hears of it. The source ends another import, and still serves the slot. Their epochs
+/// differ, because a majority has voted for each one.
+#[test]
+fn an_epoch_with_votes_belongs_to_one_node() {
+    for without in [None, Some(Rule::ReservedEpochs)] {
+        let mut world = World::cluster(3, 3, 1, without);
+        let names = [0, 1, 2].map(|at| name(&world, at));
+        let [from_first, from_third] = [7, 16_000].map(|number| Slot::new(number).unwrap());
+        let set = |slot, change| ClusterCommand::SetSlot { slot, change, has_keys: false, from_primary: false };
+        for (target, slot, source) in [(1, from_first, 0), (0, from_third, 2)] {
+            let importing = set(slot, SetSlot::Importing(names[source].clone()));
+            assert_eq!(world.command(target, importing), Some(ClusterReply::Ok));
+            let migrating = set(slot, SetSlot::Migrating(names[target].clone()));
+            assert_eq!(world.command(source, migrating), Some(ClusterReply::Ok));
+        }
+        let epoch = |world: &World, at: usize| world.hosts[at].machine.as_ref().unwrap().table().myself().config_epoch;
+        let before = epoch(&world, 1);
+        world.begin_command(1, set(from_first, SetSlot::Node(names[1].clone())));
+        while epoch(&world, 1) == before {
+            world.run_ms(1);
+        }
+        let unseen = epoch(&world, 1);
+        let text = world.hosts[1].machine.as_ref().unwrap().file_text();
+        world.crash(1);
+        world.write_disk(1, text);
+        assert_eq!(world.command(0, set(from_third, SetSlot::Node(names[0].clone()))), Some(ClusterReply::Ok));
+        assert_eq!(epoch(&world, 0) == unseen, without.is_some());
+        world.mend();
+        world.settle_within(30);
+        assert_eq!(world.checks.violations.is_empty(), without.is_none(), "{}", world.checks.violations.join("\n"));
+        assert!(!world.hosts[1].dropped.contains(from_first), "the target deletes the keys");
+    }
+}
+
+/// An operator repairs a cluster without a majority. The command waits for votes for a moment only.
+#[test]
+fn an_import_ends_without_a_majority() {
+    let mut world = World::cluster(3, 3, 1, None);
+    let (slot, source, target) = (Slot::new(7).unwrap(), name(&world, 0), name(&world, 1));
+    let set = |change| ClusterCommand::SetSlot { slot, change, has_keys: false, from_primary: false };
+    assert_eq!(world.command(1, set(SetSlot::Importing(source))), Some(ClusterReply::Ok));
+    [0, 2].into_iter().for_each(|at| world.crash(at));
+    let id = world.begin_command(1, set(SetSlot::Node(target.clone())));
+    world.run_ms(500);
+    assert_eq!(world.hosts[1].replies.remove(&id), None);
+    world.run_ms(700);
+    assert_eq!(world.hosts[1].replies.remove(&id), Some(ClusterReply::Ok));
+    assert_eq!(owner(&world, 1, slot), target);
 }

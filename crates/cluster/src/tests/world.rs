@@ -20,6 +20,7 @@ use crate::rules::Rule;
 use crate::slots::{SLOTS, Slot, SlotSet};
 use crate::testing::OnDisk;
 use crate::view::{Ports, SlotView};
+use crate::wire::{Message, MessageFlags};
 
 pub(super) use checks::Checks;
 use net::{Event, Net};
@@ -118,6 +119,8 @@ pub(super) struct World {
     /// The hosts that have won elections, in order.
     pub(super) winners: Vec<usize>,
     without: Option<Rule>,
+    /// True if headers tell that nodes vote for epochs.
+    has_epoch_votes: bool,
     events: BinaryHeap<std::cmp::Reverse<(u64, u64, Event)>>,
     sequence: u64,
     commands: u64,
@@ -139,6 +142,7 @@ impl World {
             node_ticks: 0,
             winners: Vec::new(),
             without,
+            has_epoch_votes: true,
             events: BinaryHeap::new(),
             sequence: 0,
             commands: 0,
@@ -269,6 +273,25 @@ impl World {
         None
     }
 
+    /// Runs a command, and asks again for a moment while the answer is [`ClusterReply::Later`].
+    pub(super) fn repeat_command(&mut self, at: usize, command: &ClusterCommand) -> Option<ClusterReply> {
+        let mut reply = self.command(at, command.clone());
+        for _ in 0..10 {
+            if reply != Some(ClusterReply::Later) {
+                break;
+            }
+            self.run_ms(10);
+            reply = self.command(at, command.clone());
+        }
+        reply
+    }
+
+    /// Has all nodes take the others for nodes of Valkey, which vote for no epochs.
+    pub(super) fn end_epoch_votes(&mut self) {
+        self.has_epoch_votes = false;
+        self.run_ms(2 * TIMEOUT_MS);
+    }
+
     /// Runs the world for a time.
     pub(super) fn run_ms(&mut self, ms: u64) {
         let end = self.now_ms + ms;
@@ -379,7 +402,10 @@ impl World {
         match action {
             Action::Connect { link, port, .. } => self.connect(at, link, port),
             Action::Close(link) => self.close(at, link),
-            Action::Send { link, message } => {
+            Action::Send { link, mut message } => {
+                if let Message::Full(header, _) = &mut message {
+                    header.message_flags.0 &= if self.has_epoch_votes { !0 } else { !MessageFlags::EPOCH_VOTES.0 };
+                }
                 self.check_message(at, &message);
                 self.send(at, link, &message);
             }

@@ -380,6 +380,7 @@ impl Import {
             (SourceMessage::Paused, JobState::WaitingForPaused) => {
                 self.asked = Some(link.now());
                 self.tell("REQUEST-FAILOVER", link)?;
+                self.prepare_claim()?;
                 self.job.enter(JobState::FailoverRequested, now_s);
             }
             (SourceMessage::FailoverGranted, JobState::FailoverRequested) => {

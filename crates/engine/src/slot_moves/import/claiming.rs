@@ -23,6 +23,10 @@ const BUS_TIME_MAX: Duration = Duration::from_secs(5);
 enum Stage {
     /// DEBUG may forbid the claim.
     MayBegin,
+    /// The bus asks the other primaries for their votes for the epoch of the claim.
+    AsksForEpoch { answer: Awaited<ClusterReply>, until: Duration },
+    /// The bus is asked for the epoch again at this time.
+    AsksForEpochLater(Duration),
     /// The replicas, and the disk if it is awaited, get all changes up to this position.
     SavesChanges(Position),
     /// The end of the import is being recorded.
@@ -63,8 +67,9 @@ impl Claim {
     pub(super) fn block(&mut self, longest: Duration) {
         match &mut self.stage {
             Stage::RecordsEnd(recording) => recording.block(longest),
-            Stage::AsksBus { answer, .. } => answer.block(longest),
+            Stage::AsksBus { answer, .. } | Stage::AsksForEpoch { answer, .. } => answer.block(longest),
             Stage::MayBegin
+            | Stage::AsksForEpochLater(_)
             | Stage::SavesChanges(_)
             | Stage::SavesEnd(_)
             | Stage::AsksLater(_)
@@ -84,8 +89,21 @@ impl Import {
                     true => (Stage::MayBegin, MoveWait::Time(WAIT_STEP)),
                     false => {
                         claim.granted = now;
-                        (Stage::SavesChanges(self.ask_replicas()), MoveWait::Nothing)
+                        (self.ask_for_epoch(now)?, MoveWait::Nothing)
                     }
+                }
+            }
+            Stage::AsksForEpoch { mut answer, until } => match answer.take() {
+                None if now < until => (Stage::AsksForEpoch { answer, until }, MoveWait::Thread),
+                Some(Ok(ClusterReply::Error(why))) => return Err(Ended::Failed(why)),
+                Some(Ok(ClusterReply::Later)) => (Stage::AsksForEpochLater(now + WAIT_STEP), MoveWait::Time(WAIT_STEP)),
+                _ => (Stage::SavesChanges(self.ask_replicas()), MoveWait::Nothing),
+            },
+            Stage::AsksForEpochLater(at) => {
+                self.check_time(now)?;
+                match now < at {
+                    true => (Stage::AsksForEpochLater(at), MoveWait::Time(at - now)),
+                    false => (self.ask_for_epoch(now)?, MoveWait::Nothing),
                 }
             }
             Stage::SavesChanges(position) => {
@@ -174,13 +192,27 @@ impl Import {
         }
     }
 
+    /// Has the bus ask for an epoch in advance, while the source holds back its writes.
+    pub(super) fn prepare_claim(&self) -> Result<(), Ended> {
+        let request = BusRequest { command: ClusterCommand::PrepareClaim, answer: Answer::Nobody };
+        self.engine.host.cluster(request).map_err(Ended::Failed)
+    }
+
+    fn ask_for_epoch(&self, now: Duration) -> Result<Stage, Ended> {
+        let answer = self.ask(ClusterCommand::PrepareClaim)?;
+        Ok(Stage::AsksForEpoch { answer, until: now + BUS_TIME_MAX })
+    }
+
     fn ask_bus(&self, now: Duration) -> Result<Stage, Ended> {
-        let (sender, answer) = sync_channel(1);
         let (slots, source) = (Box::new(self.job.slots.clone()), self.nodes()?.source.clone());
-        let request =
-            BusRequest { command: ClusterCommand::ClaimSlots { slots, source }, answer: Answer::Machine(sender) };
-        self.engine.host.cluster(request).map_err(Ended::Failed)?;
-        Ok(Stage::AsksBus { answer: Awaited::new(answer), until: now + BUS_TIME_MAX })
+        let answer = self.ask(ClusterCommand::ClaimSlots { slots, source })?;
+        Ok(Stage::AsksBus { answer, until: now + BUS_TIME_MAX })
+    }
+
+    fn ask(&self, command: ClusterCommand) -> Result<Awaited<ClusterReply>, Ended> {
+        let (sender, answer) = sync_channel(1);
+        self.engine.host.cluster(BusRequest { command, answer: Answer::Machine(sender) }).map_err(Ended::Failed)?;
+        Ok(Awaited::new(answer))
     }
 
     /// Returns true once the workers serve the slots, which is after the claim is on disk.
