@@ -552,7 +552,10 @@ impl Machine {
         match self.open.get(&slot) {
             Some(OpenSlot::Migrating(_)) if !self.table.same_shard(claimer, me) => _ = self.open.remove(&slot),
             Some(OpenSlot::Importing(from)) if *from != claimer => match self.table.same_shard(claimer, *from) {
-                true => _ = self.open.insert(slot, OpenSlot::Importing(claimer)),
+                true => {
+                    self.open.insert(slot, OpenSlot::Importing(claimer));
+                    self.redirected.insert(slot);
+                }
                 false => _ = self.open.remove(&slot),
             },
             _ => {}

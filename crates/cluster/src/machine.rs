@@ -74,6 +74,8 @@ pub struct Machine {
     pub(crate) current_epoch: u64,
     pub(crate) last_vote_epoch: u64,
     pub(crate) open: BTreeMap<Slot, OpenSlot>,
+    /// Open slots whose other end has been replaced by a failover.
+    pub(crate) redirected: BTreeSet<Slot>,
     pub(crate) state: ClusterState,
     pub(crate) clock: StateClock,
     pub(crate) saves: Saves,
@@ -156,6 +158,7 @@ impl Machine {
             current_epoch: 0,
             last_vote_epoch: 0,
             open: BTreeMap::new(),
+            redirected: BTreeSet::new(),
             state: ClusterState::Down(crate::view::DownReason::Starting),
             clock: StateClock::default(),
             saves: Saves::default(),

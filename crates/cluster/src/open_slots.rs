@@ -90,6 +90,7 @@ impl Machine {
         };
         let replaced: Vec<(Slot, OpenSlot, NodeKey)> = self.open.iter().filter_map(successor).collect();
         for (slot, open, primary) in replaced {
+            self.redirected.insert(slot);
             match open {
                 _ if self.table.same_shard(primary, me) => _ = self.open.remove(&slot),
                 OpenSlot::Migrating(_) => _ = self.open.insert(slot, OpenSlot::Migrating(primary)),

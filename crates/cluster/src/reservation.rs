@@ -29,7 +29,7 @@ const ANSWER_MAX_MS: u64 = 800;
 
 /// The longest time in milliseconds for which CLUSTER SETSLOT waits for votes. It takes an epoch without votes afterwards, so that
 /// operators can also repair a cluster without a majority.
-const DELAY_MAX_MS: u64 = 1000;
+const DELAY_MAX_MS: u64 = 100;
 
 /// The time in milliseconds after a request for votes for which a command of an operator asks for none.
 const ASKED_LATELY_MS: u64 = 2000;
@@ -148,7 +148,8 @@ impl Machine {
         }
     }
 
-    /// Returns true if a command has to wait for votes. It ends an import, and this node needs a greater epoch.
+    /// Returns true if a command has to wait for votes. It ends an import, and this node needs a greater epoch. A source that was replaced by a
+    /// failover may not know that the slot migrates, and takes writes to it until it hears of the end. The command does not wait then.
     pub(crate) fn awaits_epoch(&mut self, command: &ClusterCommand) -> bool {
         let (slot, node) = match command {
             ClusterCommand::CheckSetSlot { slot, change: SetSlot::Node(node), .. } => (slot, node),
@@ -160,6 +161,7 @@ impl Machine {
         let ends_import = self.named(node) == Some(self.me())
             && self.table.myself().is_primary()
             && matches!(self.open.get(slot), Some(OpenSlot::Importing(_)))
+            && !self.redirected.contains(slot)
             && self.must_bump(self.table.myself().config_epoch);
         ends_import && self.reserve_epoch() == Reserved::Asked
     }

@@ -25,6 +25,7 @@ impl Machine {
             Ok(target) => target,
             Err(reply) => return reply,
         };
+        self.redirected.remove(&slot);
         let my_primary = self.table.myself().primary().unwrap_or(self.me());
         if *change != SetSlot::Stable && target != Some(my_primary) {
             self.imported.remove(&slot);

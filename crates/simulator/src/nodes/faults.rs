@@ -244,7 +244,12 @@ impl NodesWorld {
                 self.bus_network.block_way(from, to, false);
             }
         }
-        if let Some(node) = &mut self.seats[at].node {
+        let (seat, now_us) = (&mut self.seats[at], self.now_us);
+        if let Some(node) = &mut seat.node {
+            if node.faults.is_stopped {
+                // A stopped process serves nothing. It begins again now, until it hears that it was replaced.
+                seat.serves_since.iter_mut().flatten().for_each(|since_us| *since_us = now_us);
+            }
             node.faults = NodeFaults::default();
             node.process.spoil_disk(0, 0);
         }

@@ -130,7 +130,7 @@ pub(super) struct Seat {
     next_turn_us: u64,
     busy_turns: usize,
     /// For each list, the time since which the process serves its slot.
-    serves_since: Vec<Option<u64>>,
+    pub(super) serves_since: Vec<Option<u64>>,
     /// The last time at which other data replaced the process's data.
     rewound_us: u64,
     /// True if an operator has forced the process to take over, and the request may still count.
