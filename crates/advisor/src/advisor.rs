@@ -2,6 +2,7 @@
 
 mod named;
 mod pairs;
+mod polling;
 mod proof;
 mod ranges;
 mod scripts;
@@ -21,7 +22,6 @@ use crate::findings::{Confidence, Findings, Kind, Sighting};
 use crate::hash::{self, mix};
 use crate::loops::{Ended, LoopTrip, PERIOD_MAX, Steps};
 use crate::pattern::{Words, decoded};
-use crate::polls::Answered;
 use crate::reads::{Asked, Reads, Repeated};
 use crate::recent::{Answer, Evidence, Origin};
 use crate::round_trip::Gap;
@@ -69,6 +69,9 @@ const UNWAITED_TRIPS: u32 = 32;
 /// Number of trips for which a shape counts as sent without waiting if single commands were: this client writes the
 /// commands of a pipeline one by one, and does so again.
 const UNWAITED_SINGLY_TRIPS: u32 = 1024;
+
+/// Number of first commands of a connection during which the client's process may load its code.
+const START_COMMANDS: u64 = 256;
 
 /// Longest time that a runnable thread waits for a core: another thread's time slice, plus the delay of the kernel.
 const HELD_UP_NS_MAX: u64 = 5_000_000;
@@ -191,6 +194,7 @@ impl Advisor {
         let mut last = connection.last.take().unwrap_or_default();
         let mut watch = Watch { advisor: self, connection, last: &mut last, trip, takes_turns };
         watch.note_unwaited(gap);
+        watch.last.polls.go_on(found.hash, matches!(gap, Gap::Pause(_)));
         if trip.depth == 1 {
             watch.single(found, gap)
         } else {
@@ -412,7 +416,8 @@ impl<'t> Watch<'_, 't> {
         // A batch that follows single commands of the same shape at once is the rest of a pipeline that came in parts.
         let frame = self.advisor.shapes.touch(shape).unwrap_or_default();
         let is_rest = !matches!(gap, Gap::Pause(_)) && self.last.loops.ago(1).is_some_and(|trip| trip.shape == shape);
-        if is_rest {
+        let writes_singly = is_rest || self.is_slow_start(gap, shape);
+        if writes_singly {
             self.last.loops.abandon(shape);
         }
         let trips_since_multi = std::mem::take(&mut self.last.transaction).trips;
@@ -431,11 +436,21 @@ impl<'t> Watch<'_, 't> {
             self.last.batches.rename((shape, frame));
         }
         self.batch(gap, (shape, frame), self.trip.depth, continues);
-        let trips = if is_rest { UNWAITED_SINGLY_TRIPS } else { UNWAITED_TRIPS };
+        let trips = if writes_singly { UNWAITED_SINGLY_TRIPS } else { UNWAITED_TRIPS };
         self.last.unwaited.remember(shape, self.last.trip.saturating_add(trips));
         if self.connection.counts.first_shape == 0 {
             self.connection.counts.first_shape = self.last.pipeline;
         }
+    }
+
+    /// True if a process that has just started sends a pipeline in parts: it loads its code meanwhile, so that pauses come between the parts,
+    /// and a part of one command looks like a trip.
+    fn is_slow_start(&self, gap: Gap, shape: u64) -> bool {
+        let is_short = matches!(gap, Gap::Pause(pause_ns) if pause_ns <= SHORT_PAUSE_NS);
+        let is_next = |trip: &LoopTrip| trip.shape == shape;
+        is_short
+            && self.connection.counts.commands <= START_COMMANDS
+            && self.last.loops.ago_over_pauses(1).is_some_and(is_next)
     }
 
     /// True if the client had all replies before it sent this batch. An overlapping batch continues the previous
@@ -547,6 +562,10 @@ impl<'t> Watch<'_, 't> {
     /// Adds a batch to the row of small batches, or the rest of a batch.
     fn batch(&mut self, gap: Gap, shape: (u64, u32), depth: u32, continues: bool) {
         let gap_ns = match gap {
+            Gap::Pause(pause_ns) if !(self.is_busy() && pause_ns <= HELD_UP_NS_MAX) => {
+                self.tell_batches(Batches::end);
+                0
+            }
             _ if continues => return self.last.batches.extend(depth),
             Gap::RoundTrip(gap_ns) => gap_ns + self.last.served_ns.min(gap_ns),
             Gap::First | Gap::Overlap | Gap::Pause(_) => {
@@ -767,47 +786,6 @@ impl<'t> Watch<'_, 't> {
             is_known: repeated.is_known,
             ..self.sighting(Kind::RepeatedRead, Steps::one(repeated.shape, repeated.one_key))
         });
-    }
-
-    /// Handles a question that a client may ask at a steady pace.
-    fn poll(&mut self, seen: &Seen<'_>) {
-        let is_pop = matches!(seen.found.verb.class, Class::Pop | Class::Write);
-        let question = mix(seen.found.hash, seen.key_hash);
-        // Fields are different questions; the bounds of a range that ends now are one. Without replies, the id behind which a client reads shows
-        // if it has got new entries.
-        let is_told_by_id = seen.has(catalogue::STREAMS) && self.trip.reply.is_none();
-        let has_part = seen.has(catalogue::MEMBER) || is_told_by_id;
-        let question = if has_part { mix(question, seen.arguments) | 1 } else { question | 1 };
-        if !(seen.is_paced || is_pop && seen.answer.is_empty) {
-            return self.last.polls.ask_at_once(question);
-        }
-        let answered = Answered {
-            question,
-            key: seen.key_hash,
-            asked_ns: self.trip.arrived_ns,
-            reply: seen.answer.hash,
-            is_empty: seen.answer.is_empty,
-        };
-        let Some(polled) = self.last.polls.ask(&answered) else { return };
-        let confidence = match (self.trip.reply.is_some(), is_pop) {
-            (true, true) => Confidence::High,
-            (true, false) => Confidence::Medium,
-            (false, _) => Confidence::Low,
-        };
-        self.record(Sighting {
-            made: polled.made,
-            needed: polled.found,
-            lost_ns: (polled.made - polled.found) * self.connection.round_trip.usual_ns(),
-            confidence,
-            ..self.sighting(Kind::Polling, Steps::one(seen.shape, true))
-        });
-    }
-
-    /// True if the command may take a lock that another client has: SETNX, or SET with NX.
-    fn is_lock(&self, seen: &Seen<'_>) -> bool {
-        seen.found.verb.name == "SETNX"
-            || has_options(&self.trip.command, &seen.found)
-                && self.trip.command.from(3).take(ARGUMENTS_MAX).any(|option| option.eq_ignore_ascii_case(b"NX"))
     }
 
     /// Handles a command that may have a large reply, or that goes through all keys.
