@@ -16,7 +16,6 @@ use resp::request::Args;
 use crate::batches::{Batches, Part, SmallBatches};
 use crate::catalogue::{self, Catalogue, Class, Found, SET_WITH_OPTIONS};
 use crate::connection::{Connection, Last, Transaction};
-use crate::digest;
 use crate::evidence::{Command, Source};
 use crate::findings::{Confidence, Findings, Kind, Sighting};
 use crate::hash::{self, mix};
@@ -693,10 +692,11 @@ impl<'t> Watch<'_, 't> {
             // The count that a write returns tells nothing, unless its words stand in a later command.
             let is_count = seen.found.verb.class == Class::Write && reply.start.first() == Some(&b':');
             let is_silent = is_count || seen.answer.is_empty || seen.answer.is_status;
-            let is_whole = words.learn(reply.start, reply.len, trip, &command);
-            if is_whole
-                && evidence.may_be_digests(source)
-                && let Some(like) = digest::of_key(seen.key)
+            let may_choose = read.is_some() && !evidence.is_predictable();
+            let binary = may_choose.then(|| evidence.may_be_binary());
+            let is_whole = words.learn(reply.start, reply.len, trip, &command, binary);
+            if reply.start.len() as u64 == reply.len
+                && let Some(like) = words.digest_of(seen.key, evidence.compared)
             {
                 words.learn_digests(reply.start, like, trip);
             }

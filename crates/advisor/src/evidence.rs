@@ -11,6 +11,7 @@
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine, alphabet};
 
+use crate::binary::{self, Filter};
 use crate::dates;
 use crate::digest;
 use crate::hash::{self, mix};
@@ -22,7 +23,10 @@ const REMEMBERED: usize = 512;
 const WAYS: usize = 4;
 const SETS: usize = REMEMBERED / WAYS;
 /// Bytes of a reply that are examined.
-const REPLY_BYTES_MAX: usize = 256;
+const REPLY_BYTES_MAX: usize = 512;
+/// Behind these first bytes of a reply, only words with digits are remembered: they often are parts of keys. There is no room for all words, so
+/// this part counts as hidden.
+const FIRST_BYTES: usize = 256;
 /// Number of words of a command that are examined.
 pub const COMMAND_WORDS: usize = 8;
 /// Bytes of an argument that are examined: a key with a digest of SHA-256 is shorter. A longer argument is predictable only if it does not
@@ -38,7 +42,9 @@ const DIGITS_MAX: usize = 18;
 /// next number.
 const OTHER_NUMBER: u64 = 3;
 /// Number of rounds after which digests of replies are no longer looked for in vain.
-const DIGESTS_MAX: u32 = 8;
+const DIGESTS_MAX: u32 = 4;
+/// Number of rounds after which binary numbers are no longer looked for in vain.
+const BINARY_MAX: u32 = 32;
 /// Texts in quotes of a reply whose digests are looked for.
 const QUOTED_MAX: usize = 8;
 /// Marks the hashes of numbers.
@@ -80,10 +86,29 @@ enum WordKind {
     Digest,
 }
 
-/// Cuts a text into words: runs of letters, digits and bytes beyond ASCII.
-fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// Cuts a text into words: runs of letters, digits and bytes beyond ASCII. Returns each word with its place.
+fn words_at(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let is_separator = |byte: &u8| !byte.is_ascii_alphanumeric() && *byte < 0x80;
-    text.split(is_separator).filter(|word| !word.is_empty())
+    let mut next = 0;
+    let words = text.split(is_separator).map(move |word| {
+        let begin = next;
+        next += word.len() + 1;
+        let is_escaped = begin > 0 && text.get(begin - 1) == Some(&b'%');
+        (begin, if is_escaped { behind_escape(word) } else { word })
+    });
+    words.filter(|(_, word)| !word.is_empty())
+}
+
+fn words(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    words_at(text).map(|(_, word)| word)
+}
+
+/// Returns a word without the two digits of an escaped character, as in `New%20York`.
+fn behind_escape(word: &[u8]) -> &[u8] {
+    match word {
+        [high, low, rest @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest,
+        _ => word,
+    }
 }
 
 /// Cuts a word of letters and then digits before its digits. Any other word has no number.
@@ -106,7 +131,7 @@ fn hexadecimal(word: &[u8]) -> Option<u64> {
 }
 
 /// The hash of a number. The hash of the next number is larger by [`NEXT`].
-fn number_hash(value: u64) -> u32 {
+pub fn number_hash(value: u64) -> u32 {
     (value as u32).wrapping_mul(NEXT).wrapping_add(mix(NUMBER, value >> 32) as u32)
 }
 
@@ -122,7 +147,8 @@ fn hashed(word: &[u8]) -> Word {
     match number(word).1.or_else(|| hexadecimal(word)) {
         Some(value) => hashed_number(value),
         None => Word {
-            hash: hash::bytes(0, word) as u32,
+            // Applications change the case of letters.
+            hash: hash::letters(word) as u32,
             small: 0,
             kind: if digest::is_digest(word) { WordKind::Digest } else { WordKind::Text },
             is_telling: word.len() >= TELLING_BYTES,
@@ -214,6 +240,9 @@ pub struct Words {
     places: [[Place; WAYS]; SETS],
     /// The small numbers of all replies since the loop began, a bit each.
     small: [u64; TELLING_NUMBER as usize / 64 + 1],
+    /// The numbers of the last binary reply, and the digests that were computed of the last reply.
+    numbers: Filter,
+    digests: Filter,
     /// The steps of the loop, and its first trip.
     frames: u32,
     since: u32,
@@ -224,6 +253,8 @@ impl Default for Words {
         Words {
             places: [[Place::default(); WAYS]; SETS],
             small: [0; TELLING_NUMBER as usize / 64 + 1],
+            numbers: Filter::default(),
+            digests: Filter::default(),
             frames: 0,
             since: 0,
         }
@@ -237,6 +268,8 @@ impl Words {
         if std::mem::replace(&mut self.frames, frames) != frames {
             self.since = trip;
             self.small = Default::default();
+            self.numbers.clear();
+            self.digests.clear();
         }
     }
 
@@ -256,32 +289,70 @@ impl Words {
     }
 
     /// Remembers the words of a reply that its command does not contain. Returns false if a part of the reply is
-    /// hidden.
-    pub fn learn(&mut self, reply: &[u8], len: u64, trip: u32, command: &Command) -> bool {
+    /// hidden. `binary` tells if texts that are binary are of interest, and their numbers.
+    pub fn learn(&mut self, reply: &[u8], len: u64, trip: u32, command: &Command, binary: Option<bool>) -> bool {
         let reply = reply.get(..REPLY_BYTES_MAX).unwrap_or(reply);
         let mut rest = reply;
         while let Some((payload, after)) = element(rest) {
-            for word in words(payload) {
-                self.learn_word(word, trip, command);
-                if TOKEN_BYTES.contains(&word.len()) {
-                    self.learn_token(word, trip, command);
-                }
+            let begin = reply.len() - rest.len();
+            if begin + payload.len() <= FIRST_BYTES {
+                words(payload).for_each(|word| self.learn_with_token(word, trip, command));
+            } else {
+                self.learn_end(payload, FIRST_BYTES.saturating_sub(begin), trip, command);
+            }
+            if let Some(has_numbers) = binary
+                && binary::is_binary(payload)
+            {
+                self.learn_binary(payload, has_numbers, trip, command);
             }
             rest = after;
         }
-        reply.len() as u64 == len
+        reply.len() as u64 == len && reply.len() <= FIRST_BYTES
+    }
+
+    /// Remembers the words of a text that is only partly within the first bytes of the reply: all words that begin before the place `first`,
+    /// and words with digits behind it.
+    #[cold]
+    fn learn_end(&mut self, text: &[u8], first: usize, trip: u32, command: &Command) {
+        let has_digit = |word: &[u8]| word.iter().any(u8::is_ascii_digit);
+        let known = words_at(text).filter(|(at, word)| *at < first || has_digit(word));
+        known.for_each(|(_, word)| self.learn_with_token(word, trip, command));
+    }
+
+    /// Remembers the ASCII words of a binary text, and its numbers if they are of use.
+    #[cold]
+    fn learn_binary(&mut self, text: &[u8], has_numbers: bool, trip: u32, command: &Command) {
+        if has_numbers {
+            self.numbers.set_numbers(text);
+        }
+        // The lengths of texts are bytes beyond ASCII.
+        let texts = text.split(|byte| !byte.is_ascii()).skip(1);
+        texts.flat_map(words).for_each(|word| self.learn_word(word, trip, command));
     }
 
     /// Remembers the digests of a reply, and of the texts in quotes in it, in the form of `like` as words of the reply.
     #[cold]
     pub fn learn_digests(&mut self, reply: &[u8], like: &[u8], trip: u32) {
+        self.digests.clear();
         let Some((payload, [])) = element(reply) else { return };
         let quoted = payload.split(|byte| matches!(byte, b'"' | b'\'')).skip(1).step_by(2).take(QUOTED_MAX);
         for text in std::iter::once(payload).chain(quoted) {
-            if let Some(digest) = digest::digest(text, like) {
-                self.push(hashed(digest.as_bytes()).hash, trip);
-            }
+            digest::digests(text, like, |digest| {
+                let hash = hashed(digest).hash;
+                self.digests.add(hash);
+                self.push(hash, trip);
+            });
         }
+    }
+
+    /// Returns the last word of a key if a look for digests of replies in its form is worth its time: few rounds were compared, or the word
+    /// is such a digest.
+    #[inline]
+    pub fn digest_of<'a>(&self, key: &'a [u8], compared: u32) -> Option<&'a [u8]> {
+        if compared >= DIGESTS_MAX && self.digests.is_empty() {
+            return None;
+        }
+        digest::of_key(key).filter(|word| compared < DIGESTS_MAX || self.digests.has(hashed(word).hash))
     }
 
     /// Remembers the dates of a Unix time, and the words of a text in Base64.
@@ -293,6 +364,13 @@ impl Words {
         let decoded = is_mixed.then(|| BASE64.decode(word).ok()).flatten();
         if let Some(text) = decoded.filter(|text| text.iter().all(|byte| matches!(byte, b' '..=b'~'))) {
             words(&text).for_each(|word| self.learn_word(word, trip, command));
+        }
+    }
+
+    fn learn_with_token(&mut self, word: &[u8], trip: u32, command: &Command) {
+        self.learn_word(word, trip, command);
+        if TOKEN_BYTES.contains(&word.len()) {
+            self.learn_token(word, trip, command);
         }
     }
 
@@ -428,6 +506,8 @@ pub struct StepEvidence {
     small: Occurrences,
     /// The keys of a tree whose parent an earlier command has read.
     descents: Occurrences,
+    /// The numbers that stand in binary replies.
+    binary: Occurrences,
     /// The way from key to key.
     shifts: Shifts,
     /// Replies that told something new.
@@ -464,6 +544,7 @@ impl StepEvidence {
         self.compared += 1;
         self.small.compare();
         self.descents.compare();
+        self.binary.compare();
         let change = command.numbers.wrapping_sub(before.numbers);
         let is_alike = command.template == before.template;
         // The first change is the example for the others.
@@ -480,6 +561,7 @@ impl StepEvidence {
         }
         if let Some(key) = read {
             self.shifts.compare(key, words, trip, period);
+            self.look_for_binary(command, &before, words);
             self.look_for_asked(command, &before, key, words, trip);
         }
         source(command, &before, words, trip)
@@ -490,6 +572,25 @@ impl StepEvidence {
         let Some(word) = command.new_words(before).find(|word| word.small > 0) else { return };
         let other = hashed_number(u64::from(word.small - 1) + OTHER_NUMBER);
         self.small.count(replies.has_small(word), replies.has_small(&other));
+    }
+
+    /// Looks for the new numbers of a read in the last binary reply, and for other numbers in their place.
+    #[inline]
+    fn look_for_binary(&mut self, command: &Command, before: &Command, replies: &Words) {
+        if replies.numbers.is_empty() {
+            return;
+        }
+        let numbers = || command.new_words(before).filter(|word| word.kind == WordKind::Number);
+        let other = NEXT.wrapping_mul(OTHER_NUMBER as u32);
+        self.binary.count(
+            numbers().any(|word| replies.numbers.has(word.hash)),
+            numbers().any(|word| replies.numbers.has(word.hash.wrapping_add(other))),
+        );
+    }
+
+    /// True if a look for binary numbers is worth its time: few rounds were compared, or many of them had such numbers.
+    pub fn may_be_binary(&self) -> bool {
+        self.compared < BINARY_MAX || self.binary.are_no_chance(50)
     }
 
     /// Looks for the new words of a read, and for the parent of its key, in the earlier commands.
@@ -524,7 +625,7 @@ impl StepEvidence {
 
     /// True if the replies lead from key to key.
     pub fn is_led_on(&self) -> bool {
-        self.shifts.lead_on()
+        self.shifts.lead_on() || self.binary.are_no_chance(70)
     }
 
     /// Takes the reply of the present round.
@@ -557,11 +658,6 @@ impl StepEvidence {
         self.again * 10 >= self.compared * 3
     }
 
-    /// True if a look for digests of replies is worth its time: few rounds were compared, or the last command had such a digest.
-    pub fn may_be_digests(&self, source: Source) -> bool {
-        self.compared < DIGESTS_MAX || source.distance > 0
-    }
-
     /// True if the commands of all rounds follow from the first two.
     pub fn is_predictable(&self) -> bool {
         self.compared > 1 && self.predicted + 1 >= self.compared
@@ -569,9 +665,10 @@ impl StepEvidence {
 
     /// Begins a new part of the same loop.
     pub fn begin_part(&mut self) {
-        let StepEvidence { before, change, reply, number, small, descents, mut shifts, .. } = *self;
+        let StepEvidence { before, change, reply, number, small, descents, binary, mut shifts, .. } = *self;
         shifts.begin_part();
-        *self = StepEvidence { before, change, reply, number, small, descents, shifts, ..StepEvidence::default() };
+        *self =
+            StepEvidence { before, change, reply, number, small, descents, binary, shifts, ..StepEvidence::default() };
     }
 }
 
@@ -596,7 +693,7 @@ fn is_doubled(command: &Command, before: &Command) -> bool {
 fn source(command: &Command, before: &Command, replies: &Words, trip: u32) -> Source {
     let new = || command.new_words(before);
     let found = new().filter_map(|word| Some((replies.replied(word, trip)?, word.is_telling)));
-    let nearest = found.min_by_key(|(distance, _)| *distance);
+    let nearest = found.min_by_key(|(distance, is_telling)| (*distance, !is_telling));
     let names = new().any(|word| word.is_telling);
     match nearest {
         Some((distance, is_telling)) => Source { distance, is_telling, is_derived: false, names },
@@ -645,7 +742,7 @@ mod tests {
     fn distance(first: &str, reply: &str, second: &str) -> u16 {
         let (mut replies, mut step) = (Words::default(), StepEvidence::default());
         step.compare(&command(first), None, &mut replies, (1, 1));
-        replies.learn(reply.as_bytes(), reply.len() as u64, 1, &command(first));
+        replies.learn(reply.as_bytes(), reply.len() as u64, 1, &command(first), None);
         step.compare(&command(second), None, &mut replies, (2, 1)).distance
     }
 
@@ -705,7 +802,7 @@ mod tests {
             let other = if round % 5 < 3 { number + 3 } else { 0 };
             let reply = format!("{number} {other}");
             let reply = format!("${}\r\n{reply}\r\n", reply.len());
-            replies.learn(reply.as_bytes(), reply.len() as u64, round, &Command::default());
+            replies.learn(reply.as_bytes(), reply.len() as u64, round, &Command::default(), None);
             step.compare(&command(&format!("GET node:{number}")), None, &mut replies, (round + 1, 1));
         }
         assert!(step.follows_small_numbers());
@@ -714,10 +811,10 @@ mod tests {
     #[test]
     fn truncated_replies_are_hidden() {
         let reply = format!("$1000\r\n{}", "x".repeat(500));
-        assert!(!Words::default().learn(reply.as_bytes(), 1009, 1, &Command::default()));
-        assert!(Words::default().learn(b"$-1\r\n", 5, 1, &Command::default()));
+        assert!(!Words::default().learn(reply.as_bytes(), 1009, 1, &Command::default(), None));
+        assert!(Words::default().learn(b"$-1\r\n", 5, 1, &Command::default(), None));
         for len in 0..reply.len() {
-            Words::default().learn(&reply.as_bytes()[..len], 1009, 1, &Command::default());
+            Words::default().learn(&reply.as_bytes()[..len], 1009, 1, &Command::default(), None);
         }
     }
 }

@@ -51,6 +51,21 @@ pub fn bytes(seed: u64, bytes: &[u8]) -> u64 {
     hash
 }
 
+/// A bit of each byte, by which the cases of a letter differ.
+const CASE: u64 = 0x2020_2020_2020_2020;
+
+/// The hash of a text's bytes, whatever the case of their letters.
+#[inline]
+pub fn letters(bytes: &[u8]) -> u64 {
+    let mut hash = bytes.len() as u64;
+    let mut at = 0;
+    while at < bytes.len() {
+        hash = mix(hash, word(bytes, at) | CASE);
+        at += 8;
+    }
+    hash
+}
+
 /// Returns the hash of an argument in bounded time. A long argument is represented by its length, its start and its
 /// end.
 #[inline]

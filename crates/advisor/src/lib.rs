@@ -28,6 +28,7 @@
 pub mod advice;
 mod advisor;
 mod batches;
+mod binary;
 mod catalogue;
 pub mod client;
 pub mod connection;

@@ -139,7 +139,7 @@ mod tests {
         for (trip, (key, text)) in (1..).zip(reads) {
             shifts.compare(key.as_bytes(), &words, trip, 1);
             let reply = format!("${}\r\n{text}\r\n", text.len());
-            words.learn(reply.as_bytes(), reply.len() as u64, trip, &Command::default());
+            words.learn(reply.as_bytes(), reply.len() as u64, trip, &Command::default(), None);
             shifts.answered(text.len() as u64);
         }
         shifts.lead_on()

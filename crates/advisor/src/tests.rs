@@ -1,5 +1,6 @@
 //! Tests on synthetic traffic.
 
+mod chains;
 mod load;
 mod loops;
 mod merged;

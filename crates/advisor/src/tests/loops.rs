@@ -594,13 +594,13 @@ fn a_client_that_thinks_for_varying_times_is_no_slow_network() {
 /// Each key is the digest of the reply before, so that no reply contains the next key.
 #[test]
 fn a_chain_of_digests_is_no_loop() {
-    for len in [40, 64] {
+    for len in [16, 24, 32, 40, 64] {
         let mut traffic = Traffic::new();
         let mut key = "blob:root".to_owned();
         for number in 0..200_u64 {
             let text = format!("entry {}", number * 7919 % 1_000_003);
             traffic.send(&format!("GET {key}"), &text);
-            key = format!("blob:{}", crate::digest::digest(text.as_bytes(), &vec![b'0'; len]).unwrap());
+            key = format!("blob:{}", crate::digest::digest(text.as_bytes(), len));
         }
         traffic.assert_clean();
     }
@@ -612,7 +612,7 @@ fn a_loop_over_digests_has_low_confidence() {
     for (command, expected) in [("GET", Confidence::Low), ("SET", Confidence::High)] {
         let mut traffic = Traffic::new();
         for number in 0..200_u64 {
-            let name = crate::digest::digest(&number.to_le_bytes(), &[b'0'; 40]).unwrap();
+            let name = crate::digest::digest(&number.to_le_bytes(), 40);
             let value = if command == "SET" { " x" } else { "" };
             let reply = if command == "SET" { "OK".to_owned() } else { format!("text {number}") };
             traffic.send(&format!("{command} blob:{name}{value}"), &reply);
