@@ -16,6 +16,11 @@ impl Machine {
     pub fn leave_out(&mut self, rule: Option<Rule>) {
         self.rules.without = rule;
     }
+
+    /// The epoch of the last vote. The winner of an election has voted for itself.
+    pub fn last_vote_epoch(&self) -> u64 {
+        self.last_vote_epoch
+    }
 }
 
 /// The content of a nodes.conf. Messages may show nothing beyond it.

@@ -497,8 +497,8 @@ impl NodesWorld {
     fn check_winner(&mut self, number: usize) {
         self.figures.elections += 1;
         let Some(node) = &self.seats[number].node else { return };
-        let me = node.bus.machine().table().myself();
-        let epoch = me.config_epoch;
+        // A winner may take another epoch at once. Its own vote is that of the election.
+        let (me, epoch) = (node.bus.machine().table().myself(), node.bus.machine().last_vote_epoch());
         self.observed.note_winner(epoch, me.id, me.shard);
         let voters = self.observed.voters(epoch);
         if voters < self.shards_made / 2 + 1 {
