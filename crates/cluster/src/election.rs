@@ -470,8 +470,11 @@ impl Machine {
             return;
         }
         if let Some(reason) = self.refusal(sender, header) {
-            let subject = if self.table[sender].is_primary() { "Vote for an epoch" } else { "Failover auth" };
-            let text = format!("{subject} denied to {} for epoch {epoch}: {reason}", self.name(sender));
+            let name = self.name(sender);
+            let text = match self.table[sender].is_primary() {
+                true => format!("Vote for an epoch denied to {name} for epoch {epoch}: {reason}"),
+                false => format!("Failover auth denied to {name} for epoch {epoch}: {reason}"),
+            };
             return self.log(Level::Warning, text);
         }
         self.last_vote_epoch = epoch;

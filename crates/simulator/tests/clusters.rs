@@ -77,10 +77,10 @@ fn a_collision_of_epochs_that_stays_is_found() {
 }
 
 /// The source ends before its target hears of the slot. Another target gets it, and the keys stay with the first one. Few seeds get there:
-/// two of them are 55 (S4) and 112.
+/// two of them are 56 (S4) and 148.
 #[test]
 fn a_source_that_gives_a_slot_up_first_is_found() {
-    is_found_from("cluster", 100, "source-first", ": S5: ");
+    is_found_from("cluster", 140, "source-first", ": S5: ");
 }
 
 /// A replica tells a source of a claim that its primary has never made, and nobody has the slots.
@@ -90,10 +90,10 @@ fn a_promise_that_counts_as_a_claim_is_found() {
 }
 
 /// Source and target fail together at the end of a move, and the winner of the source's shard takes the slot without its keys. Few seeds get
-/// there: of the seeds 100 to 270, this is 268.
+/// there: of the seeds 0 to 39, these are 10 and 30.
 #[test]
 fn a_target_that_yields_to_a_failover_of_its_source_is_found() {
-    is_found_from("pairs", 260, "finished-imports", ": S4: ");
+    is_found_from("pairs", 0, "finished-imports", ": S4: ");
 }
 
 #[test]
