@@ -23,7 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "bench" / "instructions.json"
 BATCHES = ["ping", "get", "set", "incr", "hset", "zadd", "lpush1", "sadd1", "zadd1", "mset10", "mget10", "zrange100",
            "setbit", "getbit", "bitcount", "bitfield", "bitop", "pfadd", "pfadd5", "pfcount", "pfcount2", "geoadd", "geodist", "hexpire",
-           "hgetex", "hsetex", "hgetdel", "httl", "xadd", "xadd+idmp", "lmovem", "sinter2", "randomkey", "resetstat", "swapdb",
+           "hgetex", "hsetex", "hgetdel", "httl", "xadd", "xadd+idmp", "lmovem", "sinter2", "zintercard2", "zinter2",
+           "hgetex100", "command_docs", "config_get", "shardchannels", "randomkey", "resetstat", "swapdb",
            "keys_none", "scan", "info", "memory_stats", "acl_setuser", "lolwut", "dump_fractions", "texts", "library",
            "restore_hash", "restore_list", "restore_set", "restore_ints", "restore_zset", "restore_stream", "sort_numbers",
            "get+rules", "set+rules", "get+glob", "get+selector", "set+waiters", "get+trackers", "set+trackers", "set+journal",

@@ -92,6 +92,12 @@ const CASES: &[(&str, &str)] = &[
     ("xadd+idmp", "XADD stream:# IDMP producer # MAXLEN 10 * field vvvvvvvvvvvvvvvv"),
     ("lmovem", "LMOVEM list:# list:# LEFT RIGHT COUNT 2 BULK"),
     ("sinter2", "SINTER ints:1 ints:2"),
+    ("zintercard2", "ZINTERCARD 2 zset:1 zset:2"),
+    ("zinter2", "ZINTER 2 zset:1 zset:2"),
+    ("hgetex100", "HGETEX hash:100 EX 1000 FIELDS 1 field:0050"),
+    ("command_docs", "COMMAND DOCS"),
+    ("config_get", "CONFIG GET *"),
+    ("shardchannels", "PUBSUB SHARDCHANNELS"),
     ("randomkey", "RANDOMKEY"),
     ("resetstat", "CONFIG RESETSTAT"),
     ("swapdb", "SWAPDB 1 2"),
@@ -309,7 +315,14 @@ fn before(name: &str) -> Vec<String> {
     let words = |word: fn(usize) -> String| some(100, word);
     match name {
         "sinter2" => [1, 2].map(|set| format!("SADD ints:{set} {}", words(|i| (i * 7).to_string()))).into(),
-        "restore_hash" => vec![format!("HSET hash:100 {}", words(|i| format!("field:{i:04} value:{i:04}")))],
+        "zintercard2" | "zinter2" => {
+            let members =
+                |set: usize| (0..600).map(|i| format!("{i} member:{:06}", i * set)).collect::<Vec<_>>().join(" ");
+            [1, 2].map(|set| format!("ZADD zset:{set} {}", members(set))).into()
+        }
+        "restore_hash" | "hgetex100" => {
+            vec![format!("HSET hash:100 {}", words(|i| format!("field:{i:04} value:{i:04}")))]
+        }
         "restore_list" => vec![format!("RPUSH list:600 {}", some(600, |i| format!("member:{i:06}")))],
         "restore_ints" => vec![format!("SADD ints:100 {}", words(|i| (i * 7).to_string()))],
         "restore_zset" => vec![format!("ZADD zset:100 {}", words(|i| format!("{} member:{i:06}", i * 3)))],
