@@ -208,7 +208,7 @@ impl NodesWorld {
     }
 
     /// Returns true if a process is a replica of another one.
-    pub(super) fn follows(&self, replica: usize, primary: usize) -> bool {
+    fn follows(&self, replica: usize, primary: usize) -> bool {
         let Some((replica, primary)) = self.seats[replica].node.as_ref().zip(self.seats[primary].node.as_ref()) else {
             return false;
         };

@@ -133,6 +133,8 @@ pub(super) struct Seat {
     pub(super) serves_since: Vec<Option<u64>>,
     /// The last time at which other data replaced the process's data.
     rewound_us: u64,
+    /// The time at which the replica last left its primary for an orphaned one.
+    left_us: u64,
     /// True if an operator has forced the process to take over, and the request may still count.
     is_forced: bool,
     /// The moves of whole slots under way, and their states.
@@ -316,6 +318,7 @@ impl NodesWorld {
                 busy_turns: 0,
                 serves_since: vec![None; KEYS],
                 rewound_us: 0,
+                left_us: 0,
                 is_forced: false,
                 moves: Vec::new(),
             });
@@ -484,6 +487,9 @@ impl NodesWorld {
         if text.contains("failover user request accepted") || text.contains("Manual failover timed out") {
             self.seats[number].is_forced = text.starts_with("Forced");
         }
+        if text.starts_with("Migrating to orphaned primary") {
+            self.seats[number].left_us = self.now_us;
+        }
         if text.contains("election won") {
             self.check_winner(number);
             // The request may be seconds old. Writes that the replica lacks are lost, as in Valkey.
@@ -579,6 +585,14 @@ impl NodesWorld {
         let own = shard(number);
         (0..self.seats.len()).filter(|at| own.is_some() && shard(*at) == own).map(|at| 1 << at).sum::<u64>()
             | 1 << number
+    }
+
+    /// True if a process replicates another one at present. Its bus may not know the shard of a new primary yet, or may have decided to follow
+    /// another one.
+    fn replicates(&self, at: usize, process: usize) -> bool {
+        let node = self.seats[at].node.as_ref();
+        let primary = node.and_then(|node| node.process.engine().replication.primary().0);
+        primary.is_some_and(|primary| usize::from(primary.port) == process)
     }
 
     /// The process that owns a slot in its own view.
@@ -732,13 +746,14 @@ impl NodesWorld {
         for &write in writes {
             let Some(of) = self.promises.writes.get(write).cloned() else { continue };
             let element = write.to_string();
-            let is_member = |at: &usize| of.members >> at & 1 == 1 || self.follows(*at, of.process);
+            let is_member = |at: &usize| of.members >> at & 1 == 1 || self.replicates(*at, of.process);
             let members: Vec<usize> = (0..self.seats.len()).filter(is_member).collect();
             let has = |world: &mut NodesWorld, at: &usize| world.list(*at, of.key).contains(&element);
             let holders: Vec<usize> = members.iter().copied().filter(|at| has(self, at)).collect();
             let others = holders.iter().filter(|at| **at != of.process).count();
             let is_quiet = !self.promises.were_hit(u64::MAX, sent_us, self.now_us)
-                && self.seats.iter().all(|seat| seat.rewound_us < sent_us)
+                // A replica that leaves its primary acknowledges writes until its engine carries the decision out.
+                && self.seats.iter().all(|seat| seat.rewound_us < sent_us && seat.left_us + 2 * (IDLE_US as u64) < sent_us)
                 && self.seats[of.process].serves_since[of.key].is_some_and(|since_us| since_us < sent_us);
             // A list without the write in its own process has moved to another node.
             if is_quiet && holders.contains(&of.process) && others < replicas {
