@@ -182,7 +182,7 @@ impl Machine {
                 self.recover(sender);
             }
             self.changed();
-            self.restart_overtaken_election(epoch);
+            self.restart_overtaken_election(epoch, "a claim");
         }
     }
 

@@ -139,11 +139,11 @@ impl Machine {
         self.election = Election::default();
     }
 
-    /// Restarts this node's election if another node has won its epoch or a later one.
-    pub(crate) fn restart_overtaken_election(&mut self, won: u64) {
-        let Some(epoch) = self.election.epoch.filter(|epoch| won >= *epoch) else { return };
+    /// Restarts this node's election if another node has its epoch or a later one, or asks for it.
+    pub(crate) fn restart_overtaken_election(&mut self, other: u64, message: &str) {
+        let Some(epoch) = self.election.epoch.filter(|epoch| other >= *epoch) else { return };
         let text = format!(
-            "Failover election in progress for epoch {epoch}, but received a claim with an equal or higher epoch {won}. \
+            "Failover election in progress for epoch {epoch}, but received {message} with an equal or higher epoch {other}. \
              Resetting the election since we cannot win an election in the past."
         );
         self.log(Level::Warning, text);
@@ -466,6 +466,10 @@ impl Machine {
         let epoch = header.current_epoch;
         self.leave_epoch_to(epoch);
         self.hold_writes_for(sender);
+        if self.table[sender].is_primary() {
+            // The target of a move may get the votes that this node has asked for. Nobody tells a candidate of a refusal.
+            self.restart_overtaken_election(epoch, "a request for votes");
+        }
         if !self.table.myself().is_voting() {
             return;
         }

@@ -27,8 +27,8 @@ use crate::wire::{Body, Header, MessageFlags};
 const ANSWER_MS: u64 = 50;
 const ANSWER_MAX_MS: u64 = 800;
 
-/// The longest time in milliseconds for which CLUSTER SETSLOT waits for votes. It takes an epoch without votes afterwards, so that
-/// operators can also repair a cluster without a majority.
+/// The time in milliseconds for which CLUSTER SETSLOT waits for votes. It takes an epoch without votes at the next tick, so that operators can
+/// also repair a cluster without a majority.
 const DELAY_MAX_MS: u64 = 100;
 
 /// The time in milliseconds after a request for votes for which a command of an operator asks for none.

@@ -119,6 +119,19 @@ fn a_primary_gets_no_epoch_while_its_replica_is_elected() {
     assert_sound(&world);
 }
 
+/// Two nodes ask for votes in one epoch: a replica, and the target of a move. The replica asks again at once.
+#[test]
+fn an_election_goes_on_beside_the_end_of_a_move() {
+    for seed in 0..20 {
+        let mut world = World::cluster(10, 5, seed, None);
+        world.begin_command(1, ClusterCommand::PrepareClaim);
+        assert_eq!(world.command(5, ClusterCommand::Failover(FailoverMode::Force)), Some(ClusterReply::Ok));
+        world.run_ms(500);
+        assert!(world.is_primary(5), "seed {seed}");
+        assert_sound(&world);
+    }
+}
+
 /// Offsets of two histories can't be compared: the primary has started again, and the replica has not noticed it.
 #[test]
 fn a_planned_failover_needs_the_data_of_the_present_primary() {
